@@ -1,0 +1,1 @@
+"""Offline work on models: the demo repository today, engine building later."""

@@ -1,0 +1,1 @@
+"""Load generation over HTTP: open and closed loops, and locust users."""

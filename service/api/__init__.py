@@ -1,0 +1,1 @@
+"""HTTP: routes, codecs and the one place where errors become statuses."""

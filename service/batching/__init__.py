@@ -1,0 +1,1 @@
+"""Queue, policy, batcher and lanes: from a submitted request to a dispatched batch and back."""

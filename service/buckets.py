@@ -1,0 +1,135 @@
+"""Buckets: the padded shapes that batches are rounded up to, and what each costs."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+DimSizes = tuple[int, ...]
+"""Sizes of a model's dynamic dimensions (the batch apart), in the order of `BucketTable.dim_names`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bucket:
+    """A padded shape: at most one graph per lane exists for it.
+
+    Attributes:
+        padded_size: rows of the padded batch (1 for a model without a batch dimension).
+        dims: padded sizes of the dynamic dimensions.
+    """
+
+    padded_size: int
+    dims: DimSizes = ()
+
+    @property
+    def label(self) -> str:
+        """Short name for metrics and messages, such as `8` or `8x640x960`."""
+        return "x".join(str(size) for size in (self.padded_size, *self.dims))
+
+    @property
+    def volume(self) -> int:
+        """Padded rows times padded dims; proportional to the padded elements of one dynamic tensor."""
+        volume = self.padded_size
+        for size in self.dims:
+            volume *= size
+        return volume
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTable:
+    """The padded sizes of a model, by dimension.
+
+    Attributes:
+        batch_sizes: ascending padded batch sizes; the last is the largest batch.
+        dim_names: the dynamic dimensions, in the order of `Bucket.dims`.
+        dim_sizes: per dynamic dimension its ascending padded sizes, or None for a dimension that is served
+            at its exact size (never padded, so never joined with another size).
+    """
+
+    batch_sizes: tuple[int, ...]
+    dim_names: tuple[str, ...] = ()
+    dim_sizes: tuple[tuple[int, ...] | None, ...] = ()
+
+    @property
+    def max_size(self) -> int:
+        """Rows of the largest batch."""
+        return self.batch_sizes[-1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether some dimension is served at its exact size, so that not every bucket is known beforehand."""
+        return any(sizes is None for sizes in self.dim_sizes)
+
+    def padded_size(self, size: int) -> int | None:
+        """The smallest padded batch that holds `size` rows, or None if none does."""
+        index = bisect_left(self.batch_sizes, size)
+        return self.batch_sizes[index] if index < len(self.batch_sizes) else None
+
+    def padded_dims(self, dims: DimSizes) -> DimSizes | None:
+        """`dims`, each rounded up to a padded size; None if one exceeds its largest."""
+        padded = []
+        for size, sizes in zip(dims, self.dim_sizes, strict=True):
+            if sizes is None:
+                padded.append(size)
+                continue
+            index = bisect_left(sizes, size)
+            if index == len(sizes):
+                return None
+            padded.append(sizes[index])
+        return tuple(padded)
+
+    def known(self) -> Iterator[Bucket]:
+        """Every bucket, largest first; nothing if a dimension is served at its exact size."""
+        if self.is_exact:
+            return
+        per_dim = [tuple(reversed(sizes)) for sizes in self.dim_sizes if sizes is not None]
+        for dims in itertools.product(*per_dim):
+            for padded_size in reversed(self.batch_sizes):
+                yield Bucket(padded_size, dims)
+
+
+def covers(larger: DimSizes, smaller: DimSizes) -> bool:
+    """Whether every size of `larger` is at least that of `smaller`."""
+    return all(a >= b for a, b in zip(larger, smaller, strict=True))
+
+
+def powers_of_two(low: int, high: int) -> tuple[int, ...]:
+    """`low`, the powers of two between, and `high`: ascending, without repeats.
+
+    The derived buckets: each is at most twice the one before, so padding wastes less than half.
+    """
+    sizes = {low, high}
+    size = 1
+    while size < high:
+        if size > low:
+            sizes.add(size)
+        size *= 2
+    return tuple(sorted(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """Measured duration of one batch per bucket, host to host, in nanoseconds.
+
+    Immutable; made at warm-up. A bucket that was not measured (an exact size) is estimated in proportion
+    to its volume from the nearest measured volume, or from `default_row_ns` per row when nothing was.
+    """
+
+    measured_ns: Mapping[Bucket, int]
+    default_row_ns: int = 1_000_000
+
+    def cost_ns(self, bucket: Bucket) -> int:
+        """Expected duration of one batch in `bucket`."""
+        measured = self.measured_ns.get(bucket)
+        if measured is not None:
+            return measured
+        if not self.measured_ns:
+            return self.default_row_ns * bucket.padded_size
+        nearest = min(self.measured_ns, key=lambda known: abs(known.volume - bucket.volume))
+        return max(1, self.measured_ns[nearest] * bucket.volume // max(1, nearest.volume))
+
+    def row_cost_ns(self, dims: DimSizes, batch_sizes: Sequence[int]) -> float:
+        """The least cost per row, in nanoseconds, that any padded batch size reaches at `dims`."""
+        return min(self.cost_ns(Bucket(size, dims)) / size for size in batch_sizes)

@@ -1,0 +1,138 @@
+"""The model card as its owner wrote it: frozen, validated in itself, not yet held against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from service.tensors import Dim
+
+NS_PER_MS = 1_000_000
+
+
+class Resize(Enum):
+    """How an image of any size becomes the model's size."""
+
+    STRETCH = "stretch"
+    LETTERBOX = "letterbox"
+    SHORTEST_SIDE_CROP = "shortest-side+crop"
+
+
+class Interpolation(Enum):
+    """Interpolation of the resize, named as OpenCV names it."""
+
+    NEAREST = "nearest"
+    LINEAR = "linear"
+    CUBIC = "cubic"
+    AREA = "area"
+    LANCZOS = "lanczos"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreprocessCard:
+    """`[preprocess]`: how an image becomes the model's input.
+
+    Attributes:
+        resize: how the image meets the model's height and width.
+        shortest_side: pixels that the shorter side is scaled to before the crop (`shortest-side+crop` alone).
+        interpolation: of the resize.
+        color: channel order that the model was trained on, `rgb` or `bgr`.
+        scale: factor on the 0-255 values before mean and standard deviation.
+        mean: per channel, subtracted after scaling, in the model's channel order.
+        std: per channel, divided by, in the model's channel order.
+        pad_value: 0-255 value of letterbox borders.
+    """
+
+    resize: Resize = Resize.STRETCH
+    shortest_side: int | None = None
+    interpolation: Interpolation = Interpolation.LINEAR
+    color: str = "rgb"
+    scale: float = 1.0 / 255.0
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    pad_value: int = 114
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingCard:
+    """`[batching]`: how requests queue and join.
+
+    Attributes:
+        max_batch_size: rows of the largest batch; 0 says that the leading dimension is no batch dimension;
+            None lets the server decide (`DEFAULT_MAX_BATCH_SIZE` where every tensor's leading dimension is dynamic).
+        max_queue_delay_ns: how long a batch that is not full may wait while a lane is idle.
+        max_queued_requests: requests in the queue above which new ones are refused.
+        max_queued_bytes: input bytes in the queue above which new requests are refused.
+        default_timeout_ns: time a request may spend in the queue unless it asks for less.
+        priority_levels: priorities 1 (most urgent) to this; a request without one gets the middle level.
+    """
+
+    max_batch_size: int | None = None
+    max_queue_delay_ns: int = 0
+    max_queued_requests: int = 1024
+    max_queued_bytes: int = 1 << 30
+    default_timeout_ns: int = 10_000 * NS_PER_MS
+    priority_levels: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanesCard:
+    """`[lanes]`: how many batches run at once.
+
+    Attributes:
+        count: lanes, or None for the backend's own choice.
+        threads_per_lane: intra-op threads of an ONNX Runtime lane; None divides the machine's cores.
+        device: GPU ordinal of TensorRT lanes.
+    """
+
+    count: int | None = None
+    threads_per_lane: int | None = None
+    device: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionCard:
+    """`[precision]`: what an engine is built with. ONNX Runtime serves the model as it is."""
+
+    mode: str = "as-is"
+    min_cosine: float = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRange:
+    """Minimum, optimum and maximum shape of one input in an optimization profile."""
+
+    min: tuple[int, ...]
+    opt: tuple[int, ...]
+    max: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """One `model.toml`, parsed and validated in itself; not yet held against the model.
+
+    Attributes:
+        name: the name in URLs.
+        task: what `/predict` makes of the model; `tensor` offers raw tensors only.
+        backend: `auto`, `onnxruntime` or `tensorrt`.
+        labels: class names by index, for classification; empty if there are none.
+        dims: per tensor its dimensions by name and extent, where the model's own names say nothing.
+        bucket_sizes: padded sizes by dimension name (`batch` among them).
+        pad_values: per input the value of padding in rows and dims; 0 unless named here.
+        profiles: optimization profiles, each a mapping from input name to its shape range.
+    """
+
+    name: str
+    task: str = "tensor"
+    backend: str = "auto"
+    labels: tuple[str, ...] = ()
+    dims: Mapping[str, tuple[Dim, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    bucket_sizes: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    pad_values: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    profiles: tuple[Mapping[str, ShapeRange], ...] = ()
+    batching: BatchingCard = BatchingCard()
+    lanes: LanesCard = LanesCard()
+    precision: PrecisionCard = PrecisionCard()
+    preprocess: PreprocessCard = PreprocessCard()

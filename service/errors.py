@@ -1,0 +1,149 @@
+"""Every error that the service raises, and the one table of their HTTP statuses.
+
+Which step raises what, in the order of a request's way:
+
+    api gate        Unauthorized, Forbidden, PayloadTooLarge, BodyTimeout
+    api parse       InvalidInput, UnsupportedMediaType, Unsupported, ModelNotFound
+    pipeline        InvalidInput, UnsupportedMediaType
+    queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
+    lane            ExecutionFailed
+    repository      CardError, ModelLoadFailed (at start-up or through the repository API)
+
+An error is raised by the step that knows, and becomes a status once, in `service/api/errors.py`.
+The message says what was got, what is allowed and how to mend it. The statuses follow the table in
+the "errors" section of the Open Inference Protocol research: bad input is never a 5xx.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ServiceError(Exception):
+    """Base of all expected errors.
+
+    Attributes:
+        status: the HTTP status that the error is answered with.
+        reason: bounded label for metrics.
+        retry_after_s: seconds to announce in `Retry-After`, or None.
+    """
+
+    status: ClassVar[int] = 500
+    reason: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class InvalidInput(ServiceError):
+    """The request contradicts the protocol, the model's tensors or its shapes."""
+
+    status = 400
+    reason = "invalid"
+
+
+class Unauthorized(ServiceError):
+    """The API key is missing or wrong."""
+
+    status = 401
+    reason = "unauthorized"
+
+
+class Forbidden(ServiceError):
+    """The operation is switched off on this server."""
+
+    status = 403
+    reason = "forbidden"
+
+
+class ModelNotFound(ServiceError):
+    """No model, or no version of it, by that name."""
+
+    status = 404
+    reason = "not_found"
+
+
+class BodyTimeout(ServiceError):
+    """The request's body did not arrive in time."""
+
+    status = 408
+    reason = "slow_body"
+
+
+class PayloadTooLarge(ServiceError):
+    """The body, its decompressed form, or the image in it exceeds a configured bound."""
+
+    status = 413
+    reason = "too_large"
+
+
+class UnsupportedMediaType(ServiceError):
+    """The content type, or the image format, is not one that the route understands."""
+
+    status = 415
+    reason = "unsupported_media"
+
+
+class ClientGone(ServiceError):
+    """The client closed its connection before the answer was ready; nobody reads the status."""
+
+    status = 499
+    reason = "cancelled"
+
+
+class ExecutionFailed(ServiceError):
+    """The backend failed while it ran a batch of valid input."""
+
+    status = 500
+    reason = "execution"
+
+
+class Unsupported(ServiceError):
+    """A part of the protocol that this server does not offer."""
+
+    status = 501
+    reason = "unsupported"
+
+
+class Overloaded(ServiceError):
+    """The bounded queue is full, or the deadline cannot be met; refused at once."""
+
+    status = 503
+    reason = "overloaded"
+
+
+class NotReady(ServiceError):
+    """The model exists but is not serving yet, or no longer."""
+
+    status = 503
+    reason = "not_ready"
+
+
+class ShuttingDown(ServiceError):
+    """The server drains and takes no new work."""
+
+    status = 503
+    reason = "shutting_down"
+
+
+class DeadlineExceeded(ServiceError):
+    """The request's time ran out in the queue; it was never dispatched."""
+
+    status = 504
+    reason = "timeout"
+
+
+class CardError(ServiceError):
+    """A model card is malformed; the message names file, key and the nearest valid key."""
+
+    status = 400
+    reason = "card"
+
+
+class ModelLoadFailed(ServiceError):
+    """A model could not be made ready; the message says at which step and why."""
+
+    status = 400
+    reason = "load_failed"

@@ -1,0 +1,172 @@
+"""What a model version is to the server: its tensors, buckets and limits, derived from card and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.buckets import BucketTable, DimSizes, powers_of_two
+from service.cards import ModelCard
+from service.errors import CardError
+from service.tensors import BATCH_DIM, TensorSpec
+
+DEFAULT_MAX_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model version as the server serves it: its tensors, buckets and limits. Shared by all threads.
+
+    Attributes:
+        name: the model's name.
+        version: the version's number, as text.
+        platform: Triton's platform word, `onnxruntime_onnx` or `tensorrt_plan`.
+        inputs: in the model's order; the leading dimension is `BATCH_DIM` where `has_batch_dim`.
+        outputs: likewise.
+        has_batch_dim: whether the leading dimension counts rows that may be joined.
+        buckets: the padded sizes.
+        card: the card it came from.
+    """
+
+    name: str
+    version: str
+    platform: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    has_batch_dim: bool
+    buckets: BucketTable
+    card: ModelCard
+
+    @property
+    def max_batch_size(self) -> int:
+        """Rows of the largest batch, 0 without a batch dimension (Triton's convention)."""
+        return self.buckets.max_size if self.has_batch_dim else 0
+
+    def dim_sizes(self, dims: DimSizes, rows: int) -> dict[str, int]:
+        """Named sizes of the batch and of every dynamic dimension, for `TensorSpec.resolve`."""
+        return {BATCH_DIM: rows, **dict(zip(self.buckets.dim_names, dims, strict=True))}
+
+
+def build_spec(
+    card: ModelCard,
+    *,
+    version: str,
+    platform: str,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+) -> ModelSpec:
+    """Holds a card against the model's own tensors and derives buckets.
+
+    Args:
+        card: the parsed card.
+        version: the version's number.
+        platform: Triton's word for the backend.
+        inputs: as the backend reads them from the model; dynamic dimensions named, the leading one not yet `BATCH_DIM`.
+        outputs: likewise.
+
+    Raises:
+        CardError: the card names a tensor, dimension or size that the model does not have.
+    """
+    tensors = {tensor.name: tensor for tensor in (*inputs, *outputs)}
+    for name in (*card.dims, *card.pad_values, *(name for profile in card.profiles for name in profile)):
+        if name not in tensors:
+            raise CardError(f"model '{card.name}': the card names tensor '{name}', the model has {sorted(tensors)}")
+    inputs = tuple(_renamed(card, tensor) for tensor in inputs)
+    outputs = tuple(_renamed(card, tensor) for tensor in outputs)
+    has_batch_dim = _has_batch_dim(card, (*inputs, *outputs))
+    if has_batch_dim:
+        inputs = tuple(_with_batch_dim(tensor) for tensor in inputs)
+        outputs = tuple(_with_batch_dim(tensor) for tensor in outputs)
+    return ModelSpec(
+        name=card.name,
+        version=version,
+        platform=platform,
+        inputs=inputs,
+        outputs=outputs,
+        has_batch_dim=has_batch_dim,
+        buckets=_bucket_table(card, inputs, has_batch_dim=has_batch_dim),
+        card=card,
+    )
+
+
+def _renamed(card: ModelCard, tensor: TensorSpec) -> TensorSpec:
+    dims = card.dims.get(tensor.name)
+    if dims is None:
+        return tensor
+    agrees = len(dims) == len(tensor.dims) and all(
+        isinstance(own, str) or own == given for own, given in zip(tensor.dims, dims, strict=True)
+    )
+    if not agrees:
+        raise CardError(
+            f"model '{card.name}': [dims] {tensor.name} = {list(dims)} contradicts the model, "
+            f"which has {list(tensor.dims)}; give the same rank, and the same number where the model has one"
+        )
+    return TensorSpec(tensor.name, tensor.dtype, dims)
+
+
+def _has_batch_dim(card: ModelCard, tensors: tuple[TensorSpec, ...]) -> bool:
+    if card.batching.max_batch_size == 0:
+        return False
+    fixed = [t.name for t in tensors if not t.dims or isinstance(t.dims[0], int)]
+    if fixed and card.batching.max_batch_size is not None:
+        raise CardError(
+            f"model '{card.name}': max_batch_size = {card.batching.max_batch_size}, but the leading dimension of "
+            f"{fixed} is fixed; set max_batch_size = 0, or export the model with a dynamic batch"
+        )
+    return not fixed
+
+
+def _with_batch_dim(tensor: TensorSpec) -> TensorSpec:
+    return TensorSpec(tensor.name, tensor.dtype, (BATCH_DIM, *tensor.dims[1:]))
+
+
+def _bucket_table(card: ModelCard, inputs: tuple[TensorSpec, ...], *, has_batch_dim: bool) -> BucketTable:
+    names = tuple(
+        dict.fromkeys(dim for tensor in inputs for dim in tensor.dims if isinstance(dim, str) and dim != BATCH_DIM)
+    )
+    for name in card.bucket_sizes:
+        if name not in names and not (name == BATCH_DIM and has_batch_dim):
+            raise CardError(
+                f"model '{card.name}': [buckets] names dimension '{name}', the model's dynamic dimensions are "
+                f"{[*([BATCH_DIM] if has_batch_dim else []), *names]}; [dims] can rename them"
+            )
+    return BucketTable(
+        batch_sizes=_batch_sizes(card, inputs) if has_batch_dim else (1,),
+        dim_names=names,
+        dim_sizes=tuple(card.bucket_sizes.get(name) or _profile_sizes(card, inputs, name) for name in names),
+    )
+
+
+def _batch_sizes(card: ModelCard, inputs: tuple[TensorSpec, ...]) -> tuple[int, ...]:
+    limit = card.batching.max_batch_size
+    sizes = card.bucket_sizes.get(BATCH_DIM)
+    if sizes is None:
+        from_profiles = _profile_sizes(card, inputs, BATCH_DIM)
+        return powers_of_two(1, limit or (from_profiles[-1] if from_profiles else DEFAULT_MAX_BATCH_SIZE))
+    if limit is not None and sizes[-1] != limit:
+        raise CardError(
+            f"model '{card.name}': [buckets] batch ends at {sizes[-1]}, but max_batch_size = {limit}; make them agree"
+        )
+    return sizes
+
+
+def _profile_sizes(card: ModelCard, inputs: tuple[TensorSpec, ...], name: str) -> tuple[int, ...] | None:
+    """Sizes of dimension `name` that the profiles allow, or None if no profile speaks of it."""
+    low: list[int] = []
+    high: list[int] = []
+    for profile in card.profiles:
+        for tensor in inputs:
+            shapes = profile.get(tensor.name)
+            if shapes is None:
+                continue
+            if not len(shapes.min) == len(shapes.opt) == len(shapes.max) == len(tensor.dims):
+                raise CardError(
+                    f"model '{card.name}': a profile gives '{tensor.name}' {len(shapes.opt)} dimensions, "
+                    f"the model has {len(tensor.dims)}: {tensor.wire_shape}"
+                )
+            for axis, dim in enumerate(tensor.dims):
+                if dim == name:
+                    low.append(shapes.min[axis])
+                    high.extend((shapes.opt[axis], shapes.max[axis]))
+    if not high:
+        return None
+    return tuple(sorted({*powers_of_two(min(low), max(high)), *high}))

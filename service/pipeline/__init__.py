@@ -1,0 +1,1 @@
+"""Media in, meaning out: decoding, preprocessing and postprocessing, one file per task."""

@@ -1,0 +1,1 @@
+"""Model repository: cards, versions, loading, unloading and reloading."""

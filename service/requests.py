@@ -1,0 +1,149 @@
+"""A request, a batch, their results and their time stamps. Nothing here knows HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from service.buckets import Bucket, DimSizes
+from service.tensors import HostArray
+
+ParameterValue = str | bool | int | float
+
+
+class Stamps:
+    """The moments of one request, in nanoseconds of the monotonic clock; 0 is "not reached".
+
+    Written by whoever does the step, in the order below; read once, when the request ends.
+    """
+
+    __slots__ = (
+        "completed",
+        "computed",
+        "copied_in",
+        "copied_out",
+        "dispatched",
+        "parsed",
+        "prepared",
+        "read",
+        "received",
+        "rendered",
+        "sent",
+        "started",
+    )
+
+    def __init__(self, received: int) -> None:
+        self.received = received  # first event of the request reached the server
+        self.read = 0  # the whole body is here
+        self.parsed = 0  # header parsed, tensors validated
+        self.prepared = 0  # media became tensors (equal to `parsed` for raw tensors); handed to the queue
+        self.dispatched = 0  # the policy gave it to a lane
+        self.started = 0  # the lane's thread began
+        self.copied_in = 0  # rows stand in the lane's buffers (h2d)
+        self.computed = 0  # the model ran
+        self.copied_out = 0  # the rows are the request's own again (d2h)
+        self.completed = 0  # the event loop took the result
+        self.rendered = 0  # the response is encoded
+        self.sent = 0  # the response is handed to the socket
+
+
+class StageTimings(NamedTuple):
+    """Durations of the stages of one request, in nanoseconds; contiguous, so they sum to sent - received."""
+
+    read: int
+    parse: int
+    prepare: int
+    queue: int
+    dispatch: int
+    h2d: int
+    compute: int
+    d2h: int
+    complete: int
+    render: int
+    send: int
+
+    @classmethod
+    def from_stamps(cls, stamps: Stamps) -> StageTimings:
+        """Timings of a request that ran to its end: every stamp is set."""
+        return cls(
+            stamps.read - stamps.received,
+            stamps.parsed - stamps.read,
+            stamps.prepared - stamps.parsed,
+            stamps.dispatched - stamps.prepared,
+            stamps.started - stamps.dispatched,
+            stamps.copied_in - stamps.started,
+            stamps.computed - stamps.copied_in,
+            stamps.copied_out - stamps.computed,
+            stamps.completed - stamps.copied_out,
+            stamps.rendered - stamps.completed,
+            stamps.sent - stamps.rendered,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InferenceRequest:
+    """Validated input of one request, ready to join a batch. Compared by identity.
+
+    Attributes:
+        inputs: host_ arrays in the order of `ModelSpec.inputs`, each of `rows` rows, C-contiguous, read-only.
+        rows: leading extent of every input (1 for a model without a batch dimension).
+        dims: sizes of the model's dynamic dimensions, in the order of `BucketTable.dim_names`.
+        outputs: indices into `ModelSpec.outputs` that the client wants, ascending.
+        priority: 1 is the most urgent.
+        deadline_ns: moment of the monotonic clock after which it must not be dispatched any more.
+        nbytes: bytes of the inputs on the wire.
+        stamps: its moments so far.
+        request_id: the client's own id, empty if none.
+        parameters: the client's own parameters.
+    """
+
+    inputs: tuple[HostArray, ...]
+    rows: int
+    dims: DimSizes
+    outputs: tuple[int, ...]
+    priority: int
+    deadline_ns: int
+    nbytes: int
+    stamps: Stamps
+    request_id: str = ""
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Requests that run together.
+
+    Attributes:
+        bucket: the padded shape they run in.
+        requests: in row order; their dims are covered by the bucket's.
+        size: sum of their rows, at most `bucket.padded_size`.
+    """
+
+    bucket: Bucket
+    requests: tuple[InferenceRequest, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimings:
+    """Moments of one batch on its lane, in nanoseconds of the monotonic clock; see `Stamps`."""
+
+    started: int
+    copied_in: int
+    computed: int
+    copied_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What a lane returns for a batch.
+
+    Attributes:
+        outputs: per request, in the batch's order: one array per index in `InferenceRequest.outputs`, owned by
+            the request, C-contiguous, padding removed.
+        timings: the batch's moments.
+    """
+
+    outputs: tuple[tuple[HostArray, ...], ...]
+    timings: BatchTimings

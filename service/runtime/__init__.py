@@ -1,0 +1,1 @@
+"""The scarce resource behind one small protocol, and its implementations."""

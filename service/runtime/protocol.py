@@ -1,0 +1,65 @@
+"""The seam between scheduling and devices: what a backend and its lanes promise."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from service.buckets import Bucket
+from service.models import ModelSpec
+from service.requests import Batch, BatchResult
+
+Ticket: TypeAlias = object
+"""A batch in flight on a lane; opaque to everyone but the lane that gave it."""
+
+
+class Lane(Protocol):
+    """A resource that runs batches one after another, used by the one thread that owns it.
+
+    Buffers for every known bucket exist after `warm_up`; `enqueue` and `sync` allocate nothing but the
+    results. An error in either fails the batch, not the lane, unless the lane says otherwise by raising again.
+    """
+
+    def warm_up(self, bucket: Bucket) -> None:
+        """Allocates the bucket's buffers and runs the model once in its shape.
+
+        Raises:
+            ExecutionFailed: the model cannot run in this shape.
+        """
+
+    def enqueue(self, batch: Batch) -> Ticket:
+        """Copies the rows in and starts the work, without waiting for it where the device allows.
+
+        At most `Backend.lane_depth` tickets may be open at once.
+        """
+
+    def sync(self, ticket: Ticket) -> BatchResult:
+        """Blocks the lane's thread until the batch is done. Tickets are synced in the order of their enqueues.
+
+        Raises:
+            ExecutionFailed: the device or the model failed.
+        """
+
+    def close(self) -> None:
+        """Frees the lane's resources; idempotent."""
+
+
+class Backend(Protocol):
+    """One model version, opened on one kind of device."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's tensors, buckets and limits."""
+
+    @property
+    def lane_count(self) -> int:
+        """How many lanes the model gets."""
+
+    @property
+    def lane_depth(self) -> int:
+        """Batches that a lane may hold at once: 1 where copies cannot overlap compute, else 2."""
+
+    def create_lane(self, lane_id: int) -> Lane:
+        """Makes a lane; called on the thread that will own it."""
+
+    def close(self) -> None:
+        """Frees what the lanes shared, after all of them are closed; idempotent."""

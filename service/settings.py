@@ -1,0 +1,61 @@
+"""The server's settings: the only reader of the environment.
+
+Every field is an environment variable `INFERLANE_<NAME>`; the command line's options override it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Frozen settings of one server process. The README's table is generated from the descriptions here."""
+
+    model_config = SettingsConfigDict(env_prefix="INFERLANE_", frozen=True, extra="forbid")
+
+    repository: Path = Field(Path("models"), description="Folder of the model repository.")
+    host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    models: tuple[str, ...] | None = Field(
+        None, description="Models to load at start-up, as a JSON list; all of the repository's by default."
+    )
+    cpu_threads: int | None = Field(
+        None, ge=1, description="Threads that ONNX Runtime lanes share; the cores of this process by default."
+    )
+    max_body_bytes: int = Field(
+        64 << 20, ge=1024, description="Largest request body, compressed or not; larger ones get 413."
+    )
+    max_in_flight_bytes: int = Field(
+        1 << 30, ge=1 << 20, description="Request bytes held at once by all requests together; above it, 503."
+    )
+    max_image_pixels: int = Field(
+        50_000_000,
+        ge=1,
+        description="Largest image, width times height, read from its header before decoding.",
+    )
+    body_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds within which a request's whole body must arrive; slower ones get 408.",
+    )
+    overload_status: Literal[503, 429] = Field(503, description="Status of refused requests: 503 as Triton, or 429.")
+    drain_timeout_s: float = Field(
+        30.0, ge=0, description="Seconds that running requests get to finish at shut-down or reload."
+    )
+    repository_control_enabled: bool = Field(True, description="Whether the repository API may load and unload models.")
+    api_key: SecretStr | None = Field(None, description="Bearer key that inference requires; none by default.")
+    admin_api_key: SecretStr | None = Field(
+        None, description="Bearer key that the repository, trace and logging API require; none by default."
+    )
+    metrics_enabled: bool = Field(True, description="Whether requests are recorded and `/metrics` is served.")
+    triton_metrics_enabled: bool = Field(
+        True, description="Whether `/metrics` repeats the figures under Triton's `nv_inference_*` names."
+    )
+    server_timing_enabled: bool = Field(
+        True, description="Whether responses carry a `Server-Timing` header with their stages."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")

@@ -1,0 +1,1 @@
+"""What the server knows about itself: metrics, recorder and statistics."""
