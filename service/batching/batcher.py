@@ -1,0 +1,280 @@
+"""The loop that applies the policy: admits requests, dispatches batches, resolves answers.
+
+Everything here runs on the event loop, except `_on_done`, which a lane's thread calls and which only wakes the
+loop. A decision and its effects (requests out of the queue, lane taken) happen in one synchronous step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from service.batching.lane_pool import LanePool, Outcome
+from service.batching.pending import Pending, PendingState
+from service.batching.policy import Dispatch, Rules, WaitUntil, next_action
+from service.batching.queue import NO_DEADLINE_NS, RequestQueue
+from service.buckets import CostTable, DimSizes
+from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, ServiceError, ShuttingDown
+from service.requests import Batch, BatchResult, InferenceRequest
+from service.runtime.protocol import Backend
+from service.telemetry.recorder import ModelRecorder
+
+NS_PER_S = 1_000_000_000
+
+
+class Batcher:
+    """Queue, policy and lanes of one model version.
+
+    Args:
+        backend: the opened model; closed together with the batcher.
+        recorder: told of every batch.
+        clock: monotonic nanoseconds, comparable with the event loop's own time.
+    """
+
+    def __init__(
+        self, backend: Backend, recorder: ModelRecorder, *, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._spec = backend.spec
+        self._recorder = recorder
+        self._clock = clock
+        self._pool = LanePool(backend, self._on_done)
+        self._queue = RequestQueue(backend.spec.card.batching, model=backend.spec.name)
+        self._lane_depth = backend.lane_depth
+        self._lanes_in_flight = [0] * len(self._pool)
+        self._lanes_free_at_ns = [0] * len(self._pool)
+        self._dispatched: dict[int, tuple[Pending, ...]] = {}
+        self._sequence = 0
+        self._rules: Rules | None = None
+        self._row_costs_ns: dict[DimSizes, float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_step_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ns = NO_DEADLINE_NS
+        self._refusal: ServiceError | None = NotReady(f"model '{backend.spec.name}' is still loading; retry shortly")
+        self._drained: asyncio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<Batcher {self._spec.name} queued={len(self._queue)} in_flight={self._lanes_in_flight}>"
+
+    @property
+    def pool(self) -> LanePool:
+        """The lanes, for warm-up and probes; blocking, so never used on the event loop."""
+        return self._pool
+
+    @property
+    def queued_requests(self) -> int:
+        """Requests that wait for a lane."""
+        return len(self._queue)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Input bytes that wait for a lane."""
+        return self._queue.nbytes
+
+    @property
+    def dispatched_requests(self) -> int:
+        """Requests on a lane."""
+        return sum(len(items) for items in self._dispatched.values())
+
+    @property
+    def lane_count(self) -> int:
+        """Lanes of this model."""
+        return len(self._pool)
+
+    @property
+    def busy_lanes(self) -> int:
+        """Lanes that hold at least one batch."""
+        return sum(1 for in_flight in self._lanes_in_flight if in_flight)
+
+    def start(self, costs: CostTable) -> None:
+        """Begins to take requests; called on the event loop, after the lanes are warm."""
+        self._loop = asyncio.get_running_loop()
+        self._rules = Rules(
+            buckets=self._spec.buckets,
+            costs=costs,
+            max_queue_delay_ns=self._spec.card.batching.max_queue_delay_ns,
+            lane_depth=self._lane_depth,
+        )
+        self._row_costs_ns = {
+            bucket.dims: self._row_cost_ns(bucket.dims, costs) for bucket in self._spec.buckets.known()
+        }
+        self._refusal = None
+
+    def submit(self, request: InferenceRequest) -> Pending:
+        """Queues a validated request; its `Pending.future` resolves to one array per requested output.
+
+        The future ends with DeadlineExceeded, ExecutionFailed or ShuttingDown if it cannot.
+
+        Raises:
+            Overloaded: a queue limit is reached, or the request could not be dispatched before its deadline.
+            NotReady, ShuttingDown: the model takes no requests now.
+        """
+        rules, loop = self._rules, self._loop
+        if self._refusal is not None or rules is None or loop is None:
+            raise self._refusal or NotReady(f"model '{self._spec.name}' is not started")
+        now_ns = self._clock()
+        wait_ns = self._predicted_wait_ns(request.priority, now_ns)
+        self._queue.check_room(request.nbytes, retry_after_s=wait_ns / NS_PER_S)
+        if now_ns + wait_ns > request.deadline_ns:
+            raise Overloaded(
+                f"model '{self._spec.name}' is {wait_ns / 1e6:.0f} ms behind, this request allows "
+                f"{max(0, request.deadline_ns - now_ns) / 1e6:.0f} ms; allow a longer timeout or send less at once",
+                retry_after_s=wait_ns / NS_PER_S,
+            )
+        home = rules.buckets.padded_dims(request.dims)
+        assert home is not None, "the request's dims were validated against the buckets before it was submitted"
+        self._sequence += 1
+        item = Pending(
+            request,
+            sequence=self._sequence,
+            home=home,
+            work_ns=request.rows * (self._row_costs_ns.get(home) or self._row_cost_ns(home, rules.costs)),
+            queued_ns=now_ns,
+            future=loop.create_future(),
+        )
+        self._queue.add(item)
+        self._schedule_step(loop)
+        return item
+
+    def cancel(self, item: Pending) -> bool:
+        """Drops a waiting request whose client has gone; False if it is already on a lane or answered."""
+        if not self._queue.discard(item):
+            return False
+        _fail(item, ClientGone("the client closed its connection"))
+        self._check_drained()
+        return True
+
+    async def drain(self, timeout_s: float) -> None:
+        """Takes no more requests, lets the waiting and running ones finish, and ends what is left after `timeout_s`."""
+        self._refusal = ShuttingDown(f"model '{self._spec.name}' is being unloaded or replaced; send the request again")
+        self._drained = asyncio.Event()
+        self._check_drained()
+        try:
+            await asyncio.wait_for(self._drained.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            for item in list(self._queue):
+                self._queue.discard(item)
+                _fail(item, ShuttingDown("the server stopped before this request could run"))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def close(self) -> None:
+        """Ends lanes and backend; blocks until running batches are done, so it is called off the event loop."""
+        self._pool.close()
+
+    def _row_cost_ns(self, dims: DimSizes, costs: CostTable) -> float:
+        return costs.row_cost_ns(dims, self._spec.buckets.batch_sizes)
+
+    def _predicted_wait_ns(self, priority: int, now_ns: int) -> float:
+        """When a lane would reach a new request of `priority`: the waiting and running work, spread over the lanes."""
+        running_ns = sum(max(0, free_at_ns - now_ns) for free_at_ns in self._lanes_free_at_ns)
+        return (self._queue.work_before_ns(priority) + running_ns) / len(self._lanes_free_at_ns)
+
+    def _schedule_step(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One step for all requests that this turn of the loop brings, so that they can share a batch."""
+        if not self._is_step_scheduled:
+            self._is_step_scheduled = True
+            loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        self._is_step_scheduled = False
+        rules = self._rules
+        assert rules is not None, "nothing can be queued before start()"
+        wake_at_ns = NO_DEADLINE_NS
+        now_ns = self._clock()
+        if now_ns >= self._queue.earliest_deadline_ns:
+            self._expire(now_ns)
+        while len(self._queue):
+            action = next_action(self._queue.groups, self._lanes_in_flight, now_ns, rules)
+            if not isinstance(action, Dispatch):
+                wake_at_ns = action.at_ns if isinstance(action, WaitUntil) else wake_at_ns
+                break
+            self._dispatch(action, rules, now_ns)
+        if len(self._queue):
+            self._wake_by(min(wake_at_ns, self._queue.earliest_deadline_ns))
+
+    def _dispatch(self, action: Dispatch, rules: Rules, now_ns: int) -> None:
+        self._queue.take(action.items)
+        for item in action.items:
+            item.request.stamps.dispatched = now_ns
+        requests = tuple(item.request for item in action.items)
+        batch = Batch(action.bucket, requests, sum(item.rows for item in action.items))
+        lane_id = action.lane_id
+        self._lanes_in_flight[lane_id] += 1
+        self._lanes_free_at_ns[lane_id] = max(now_ns, self._lanes_free_at_ns[lane_id]) + rules.costs.cost_ns(
+            action.bucket
+        )
+        self._dispatched[id(batch)] = action.items
+        self._pool.dispatch(lane_id, batch)
+
+    def _on_done(self, lane_id: int, batch: Batch, outcome: Outcome) -> None:
+        """Runs on the lane's thread: one wake-up of the event loop per batch."""
+        assert self._loop is not None, "only a started batcher dispatches"
+        self._loop.call_soon_threadsafe(self._complete, lane_id, batch, outcome)
+
+    def _complete(self, lane_id: int, batch: Batch, outcome: Outcome) -> None:
+        self._lanes_in_flight[lane_id] -= 1
+        if not self._lanes_in_flight[lane_id]:
+            self._lanes_free_at_ns[lane_id] = 0
+        items = self._dispatched.pop(id(batch))
+        if len(self._queue):
+            self._step()
+        if isinstance(outcome, BatchResult):
+            self._resolve(batch, items, outcome, lane_id)
+        else:
+            for item in items:
+                _fail(item, outcome)
+        self._check_drained()
+
+    def _resolve(self, batch: Batch, items: tuple[Pending, ...], result: BatchResult, lane_id: int) -> None:
+        timings = result.timings
+        completed_ns = self._clock()
+        for item, outputs in zip(items, result.outputs, strict=True):
+            stamps = item.request.stamps
+            stamps.started = timings.started
+            stamps.copied_in = timings.copied_in
+            stamps.computed = timings.computed
+            stamps.copied_out = timings.copied_out
+            stamps.completed = completed_ns
+            item.state = PendingState.DONE
+            if not item.future.done():
+                item.future.set_result(outputs)
+        self._recorder.record_batch(batch.bucket, batch.size, len(items), timings, lane_id)
+
+    def _expire(self, now_ns: int) -> None:
+        for item in self._queue.expire(now_ns):
+            waited_ms = (now_ns - item.queued_ns) / 1e6
+            _fail(
+                item,
+                DeadlineExceeded(
+                    f"Request timeout expired: it waited {waited_ms:.0f} ms for model '{self._spec.name}' and was not "
+                    "run; allow a longer timeout or send less at once"
+                ),
+            )
+        self._check_drained()
+
+    def _wake_by(self, at_ns: int) -> None:
+        """Arms the timer for `at_ns`, unless it fires earlier anyway; a step at that time looks again."""
+        if at_ns >= self._timer_at_ns or self._loop is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ns = at_ns
+        delay_s = max(0.0, (at_ns - self._clock()) / NS_PER_S)
+        self._timer = self._loop.call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at_ns = NO_DEADLINE_NS
+        self._step()
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not len(self._queue) and not self._dispatched:
+            self._drained.set()
+
+
+def _fail(item: Pending, error: ServiceError) -> None:
+    item.state = PendingState.DONE
+    if not item.future.done():
+        item.future.set_exception(error)

@@ -1,0 +1,56 @@
+"""A request in the queue, with all that the policy may ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+from service.buckets import DimSizes
+from service.requests import InferenceRequest
+from service.tensors import HostArray
+
+
+class PendingState(Enum):
+    """Where a submitted request is; each is answered exactly once, on the way to DONE."""
+
+    QUEUED = "queued"
+    DISPATCHED = "dispatched"
+    DONE = "done"
+
+
+class Pending:
+    """A submitted request and the future of its answer. Owned by the event loop.
+
+    Attributes:
+        request: the validated request.
+        order: ascending urgency: priority, then deadline, then age.
+        home: its dims, padded to its own bucket.
+        rows: rows it adds to a batch.
+        work_ns: what those rows cost in their own best bucket.
+        queued_ns: when it entered the queue.
+        deadline_ns: when it must have been dispatched.
+        future: resolves to the request's outputs, or to the error that ended it.
+        state: where it is.
+    """
+
+    __slots__ = ("deadline_ns", "future", "home", "order", "queued_ns", "request", "rows", "state", "work_ns")
+
+    def __init__(
+        self,
+        request: InferenceRequest,
+        *,
+        sequence: int,
+        home: DimSizes,
+        work_ns: float,
+        queued_ns: int,
+        future: asyncio.Future[tuple[HostArray, ...]],
+    ) -> None:
+        self.request = request
+        self.order = (request.priority, request.deadline_ns, sequence)
+        self.home = home
+        self.rows = request.rows
+        self.work_ns = work_ns
+        self.queued_ns = queued_ns
+        self.deadline_ns = request.deadline_ns
+        self.future = future
+        self.state = PendingState.QUEUED

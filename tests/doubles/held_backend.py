@@ -1,0 +1,81 @@
+"""A backend whose lanes compute `2 * x` and finish a batch only when the test lets them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from service.buckets import Bucket
+from service.models import ModelSpec
+from service.requests import Batch, BatchResult, BatchTimings
+from service.runtime.protocol import Ticket
+
+
+class HeldLane:
+    def __init__(self, backend: HeldBackend) -> None:
+        self._backend = backend
+        self.owner = threading.get_ident()
+
+    def warm_up(self, bucket: Bucket) -> None:
+        assert threading.get_ident() == self.owner
+        self._backend.warmed.append(bucket)
+
+    def enqueue(self, batch: Batch) -> Ticket:
+        assert threading.get_ident() == self.owner
+        with self._backend.lock:
+            self._backend.open_count += 1
+            self._backend.max_open_count = max(self._backend.max_open_count, self._backend.open_count)
+            self._backend.batches.append(batch)
+        self._backend.begun.release()
+        return batch
+
+    def sync(self, ticket: Ticket) -> BatchResult:
+        assert threading.get_ident() == self.owner
+        assert isinstance(ticket, Batch)
+        self._backend.permits.acquire()
+        with self._backend.lock:
+            self._backend.open_count -= 1
+        if self._backend.fail_with is not None:
+            raise self._backend.fail_with()
+        now = self._backend.clock()
+        outputs = tuple(
+            tuple(request.inputs[0] * np.float32(index + 2) for index in request.outputs) for request in ticket.requests
+        )
+        return BatchResult(outputs, BatchTimings(now, now, now, now))
+
+    def close(self) -> None:
+        self._backend.closed_lanes += 1
+
+
+class HeldBackend:
+    """Attributes that tests use: `batches` in the order of their begin, `permits` to let one finish each."""
+
+    def __init__(
+        self, spec: ModelSpec, *, clock: Callable[[], int], lane_count: int = 1, lane_depth: int = 1, held: bool = True
+    ) -> None:
+        self.spec = spec
+        self.lane_count = lane_count
+        self.lane_depth = lane_depth
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.batches: list[Batch] = []
+        self.warmed: list[Bucket] = []
+        self.begun = threading.Semaphore(0)
+        self.permits = threading.Semaphore(0 if held else 1 << 30)
+        self.fail_with: Callable[[], Exception] | None = None
+        self.open_count = 0
+        self.max_open_count = 0
+        self.closed_lanes = 0
+        self.is_closed = False
+
+    def create_lane(self, lane_id: int) -> HeldLane:
+        return HeldLane(self)
+
+    def let(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.permits.release()
+
+    def close(self) -> None:
+        self.is_closed = True
