@@ -1,0 +1,302 @@
+"""The keys of `model.toml`: types, bounds, defaults and descriptions, each said once.
+
+`docs/model-card.md` is generated from the descriptions here, the defaults come from `service.cards`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from service.cards import NS_PER_MS, BatchingCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
+from service.tensors import BATCH_DIM
+
+TASKS = frozenset({"tensor", "classify"})
+"""What `/predict` can make of a model."""
+
+MAX_NAME_LENGTH = 128
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+_MAX_EXTENT = 2**31 - 1
+_BATCHING = BatchingCard()
+_LANES = LanesCard()
+_PRECISION = PrecisionCard()
+_PREPROCESS = PreprocessCard()
+
+Extent = Annotated[int, Field(ge=1, le=_MAX_EXTENT)]
+Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
+
+
+def name_problem(name: str) -> str | None:
+    """Why `name` cannot be a model's name, or None if it can."""
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
+    if not MODEL_NAME.fullmatch(name):
+        return "must start with a letter or digit and go on with letters, digits, '.', '_' or '-' (ASCII)"
+    return None
+
+
+class Section(BaseModel):
+    """A table of the card: no unknown keys, no conversions between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class BatchingSection(Section):
+    """How requests queue and join."""
+
+    max_batch_size: int | None = Field(
+        _BATCHING.max_batch_size,
+        ge=0,
+        le=65_536,
+        description="Rows of the largest batch. 0 says that the leading dimension is no batch dimension. Left out: "
+        "the largest of `[buckets] batch` or of the profiles, else 32, if every tensor's leading dimension is dynamic.",
+        examples=[128],
+    )
+    max_queue_delay_ms: float = Field(
+        _BATCHING.max_queue_delay_ns / NS_PER_MS,
+        ge=0,
+        le=60_000,
+        description="How long a batch that is not full may wait while a lane is idle, in milliseconds. "
+        "0 never lets a lane idle while work waits.",
+        examples=[0.5],
+    )
+    max_queued_requests: int = Field(
+        _BATCHING.max_queued_requests,
+        ge=1,
+        description="Requests in the queue above which new ones are refused at once.",
+        examples=[256],
+    )
+    max_queued_bytes: int = Field(
+        _BATCHING.max_queued_bytes,
+        ge=1,
+        description="Input bytes in the queue above which new requests are refused at once.",
+        examples=[268_435_456],
+    )
+    default_timeout_ms: float = Field(
+        _BATCHING.default_timeout_ns / NS_PER_MS,
+        ge=0.001,
+        le=86_400_000,
+        description="Time that a request may spend in the queue unless it asks for less, in milliseconds.",
+        examples=[2_000],
+    )
+    priority_levels: int = Field(
+        _BATCHING.priority_levels,
+        ge=1,
+        le=100,
+        description="Priorities from 1 (most urgent) to this; a request that names none gets the middle one.",
+        examples=[3],
+    )
+
+
+class LanesSection(Section):
+    """How many batches run at once, and where."""
+
+    count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+        _LANES.count or "auto",
+        description='Lanes: batches that run at once. `"auto"` leaves the choice to the backend.',
+        examples=[2],
+    )
+    threads_per_lane: int | None = Field(
+        _LANES.threads_per_lane,
+        ge=1,
+        le=4096,
+        description="Threads of one ONNX Runtime lane. Left out: the lanes divide the machine's cores.",
+        examples=[4],
+    )
+    device: int = Field(_LANES.device, ge=0, description="Ordinal of the GPU that TensorRT lanes run on.", examples=[1])
+
+
+class PrecisionSection(Section):
+    """What an engine is built with; ONNX Runtime serves the model as it is."""
+
+    mode: Literal["as-is", "fp16", "bf16", "int8", "fp8"] = Field(
+        "as-is", description="Precision of the built engine.", examples=["fp16"]
+    )
+    min_cosine: float = Field(
+        _PRECISION.min_cosine,
+        gt=0,
+        le=1,
+        description="Least cosine similarity of every output with ONNX Runtime FP32, per bucket; "
+        "below it the build fails.",
+        examples=[0.9995],
+    )
+
+
+class PreprocessSection(Section):
+    """How an image becomes the model's input, for tasks that take media."""
+
+    resize: Resize = Field(
+        _PREPROCESS.resize,
+        strict=False,
+        description="How the image meets the model's height and width.",
+        examples=["letterbox"],
+    )
+    shortest_side: Extent | None = Field(
+        _PREPROCESS.shortest_side,
+        description="Pixels that the shorter side is scaled to before the crop; "
+        "required by, and only for, `shortest-side+crop`.",
+        examples=[256],
+    )
+    interpolation: Interpolation = Field(
+        _PREPROCESS.interpolation, strict=False, description="Interpolation of the resize.", examples=["cubic"]
+    )
+    color: Literal["rgb", "bgr"] = Field(
+        "rgb",
+        description="Channel order that the model was trained on.",
+        examples=["bgr"],
+    )
+    scale: float = Field(
+        _PREPROCESS.scale,
+        gt=0,
+        description="Factor on the 0-255 values, before mean and standard deviation.",
+        examples=[1.0],
+    )
+    mean: Channels = Field(
+        list(_PREPROCESS.mean),
+        description="Subtracted per channel after scaling, in the model's channel order.",
+        examples=[[0.485, 0.456, 0.406]],
+    )
+    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)] = Field(
+        list(_PREPROCESS.std),
+        description="Divided by per channel, in the model's channel order.",
+        examples=[[0.229, 0.224, 0.225]],
+    )
+    pad_value: int = Field(
+        _PREPROCESS.pad_value, ge=0, le=255, description="Value of letterbox borders, before scaling.", examples=[0]
+    )
+
+    @model_validator(mode="after")
+    def _shortest_side_where_it_means_something(self) -> PreprocessSection:
+        crops = self.resize is Resize.SHORTEST_SIDE_CROP
+        if crops and self.shortest_side is None:
+            raise ValueError("resize = 'shortest-side+crop' needs shortest_side, for example shortest_side = 256")
+        if not crops and self.shortest_side is not None:
+            raise ValueError(
+                f"shortest_side means nothing with resize = '{self.resize.value}'; "
+                "leave it out, or set resize = 'shortest-side+crop'"
+            )
+        return self
+
+
+class ShapeRangeSection(Section):
+    """Minimum, optimum and maximum shape of one input."""
+
+    min: list[Extent] = Field(description="Smallest shape.", examples=[[1, 3, 224, 224]])
+    opt: list[Extent] = Field(description="Shape that the engine is tuned for.", examples=[[8, 3, 224, 224]])
+    max: list[Extent] = Field(description="Largest shape.", examples=[[32, 3, 224, 224]])
+
+    @model_validator(mode="after")
+    def _ascending(self) -> ShapeRangeSection:
+        if not len(self.min) == len(self.opt) == len(self.max):
+            raise ValueError(
+                "min, opt and max must have one rank, "
+                f"got {len(self.min)}, {len(self.opt)} and {len(self.max)} dimensions"
+            )
+        for axis, (low, best, high) in enumerate(zip(self.min, self.opt, self.max, strict=True)):
+            if not low <= best <= high:
+                raise ValueError(
+                    f"min <= opt <= max must hold per dimension, dimension {axis} has {low}, {best}, {high}"
+                )
+        return self
+
+
+class CardFile(Section):
+    """The top level of `model.toml`; its keys stand before the first table."""
+
+    name: str | None = Field(
+        None,
+        description="The model's name in URLs; it must be the folder's, which is the default.",
+        examples=["resnet50"],
+    )
+    task: str = Field(
+        "tensor",
+        description=f"What `/predict` makes of the model, one of {', '.join(f'`{task}`' for task in sorted(TASKS))}; "
+        "`tensor` offers raw tensors only.",
+        examples=["classify"],
+    )
+    backend: Literal["auto", "onnxruntime", "tensorrt"] = Field(
+        "auto",
+        description="What runs the model. `auto`: TensorRT where a GPU and a plan exist, else ONNX Runtime.",
+        examples=["onnxruntime"],
+    )
+    labels: str | list[str] = Field(
+        [],
+        description="Class names by index: a list, or the name of a UTF-8 file inside the model's folder, one name "
+        "a line. Names keep their spaces.",
+        examples=["labels.txt", ["cat", "dog"]],
+    )
+    dims: dict[str, list[Extent | str]] = Field(
+        {},
+        description="Tensor → its dimensions, each a number or a name; names the dynamic dimensions of a model whose "
+        f'own names say nothing. `"{BATCH_DIM}"` stands for the rows and can only come first.',
+        examples=[{"x": ["batch", 3, "height", "width"]}],
+    )
+    buckets: dict[str, list[Extent]] = Field(
+        {},
+        description=f"Dynamic dimension (`{BATCH_DIM}` among them) → its padded sizes, ascending. Left out: derived "
+        "from the profiles; a dimension that neither names is served at its exact size.",
+        examples=[{"batch": [1, 2, 4, 8], "width": [160, 320]}],
+    )
+    padding: dict[str, float] = Field(
+        {},
+        description="Input → the value that padding in rows and dimensions gets; 0 for inputs not named.",
+        examples=[{"token_type_ids": 1}],
+    )
+    profile: list[dict[str, ShapeRangeSection]] = Field(
+        [],
+        description="Optimization profiles, a `[[profile]]` table each: input → its `min`, `opt` and `max` shape.",
+        examples=[{"images": {"min": [1, 3, 224, 224], "opt": [8, 3, 224, 224], "max": [32, 3, 224, 224]}}],
+    )
+    batching: BatchingSection = BatchingSection()
+    lanes: LanesSection = LanesSection()
+    precision: PrecisionSection = PrecisionSection()
+    preprocess: PreprocessSection = PreprocessSection()
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str | None) -> str | None:
+        if name is not None and (problem := name_problem(name)):
+            raise ValueError(problem)
+        return name
+
+    @field_validator("task")
+    @classmethod
+    def _task(cls, task: str) -> str:
+        if task not in TASKS:
+            raise ValueError(f"must be one of {sorted(TASKS)}")
+        return task
+
+    @field_validator("dims")
+    @classmethod
+    def _dims(cls, dims: dict[str, list[int | str]]) -> dict[str, list[int | str]]:
+        for tensor, names in dims.items():
+            if "" in names:
+                raise ValueError(f"{tensor}: the name of a dimension cannot be empty")
+            if BATCH_DIM in names[1:]:
+                raise ValueError(f"{tensor}: '{BATCH_DIM}' can only be the first dimension; give this one another name")
+        return dims
+
+    @field_validator("buckets")
+    @classmethod
+    def _buckets(cls, buckets: dict[str, list[int]]) -> dict[str, list[int]]:
+        for name, sizes in buckets.items():
+            if not _is_ascending(sizes):
+                raise ValueError(f"{name}: sizes must be given, ascending and without repeats, got {sizes}")
+        return buckets
+
+    @field_validator("profile")
+    @classmethod
+    def _profile(cls, profiles: list[dict[str, ShapeRangeSection]]) -> list[dict[str, ShapeRangeSection]]:
+        for index, profile in enumerate(profiles):
+            if not profile:
+                raise ValueError(f"profile {index} names no input; give it one, or take its [[profile]] away")
+        return profiles
+
+
+def _is_ascending(sizes: Sequence[int]) -> bool:
+    return bool(sizes) and all(low < high for low, high in itertools.pairwise(sizes))
