@@ -1,0 +1,145 @@
+"""An inference request off the wire: validated completely, then turned into arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from service.api.oip_binary import array_from_binary, bytes_array, locate_parts, raw_shape
+from service.api.oip_header import load_header, parse_request_id, split_header
+from service.api.oip_inputs import InputHeader, InputReader
+from service.api.oip_json import array_from_json
+from service.api.oip_outputs import OutputReader, RequestedOutput
+from service.api.oip_parameters import NO_OPTIONS, parse_parameters
+from service.buckets import DimSizes
+from service.errors import InvalidInput
+from service.models import ModelSpec
+from service.requests import ParameterValue
+from service.tensors import DType, HostArray
+
+_BYTES_LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ParsedInfer:
+    """An inference request that agrees with the protocol and the model. Compared by identity.
+
+    Attributes:
+        inputs: host_ arrays in the order of `ModelSpec.inputs`, each of `rows` rows, C-contiguous. Binary ones are
+            read-only views on the body, aligned only by chance.
+        rows: leading extent of every input; 1 for a model without a batch dimension.
+        dims: sizes of the dynamic dimensions, in the order of `BucketTable.dim_names`.
+        outputs: what the client wants, in the model's order.
+        request_id: the client's own id, empty if none.
+        priority: 1 is the most urgent; 0 asks for the model's default.
+        timeout_ns: time that the request may spend in the queue, or None for the model's default.
+        parameters: the client's own parameters.
+        nbytes: bytes of the inputs in the protocol's binary layout, however they came.
+    """
+
+    inputs: tuple[HostArray, ...]
+    rows: int
+    dims: DimSizes
+    outputs: tuple[RequestedOutput, ...]
+    request_id: str = ""
+    priority: int = 0
+    timeout_ns: int | None = None
+    parameters: Mapping[str, ParameterValue] = field(default_factory=lambda: MappingProxyType({}))
+    nbytes: int
+
+
+class InferParser:
+    """Parses inference requests for one model. Immutable after construction; shared by all threads."""
+
+    __slots__ = ("_inputs", "_outputs", "_spec")
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._inputs = InputReader(spec)
+        self._outputs = OutputReader(spec)
+
+    def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
+        """Parses one request; nothing of its data is converted before its whole header is found valid.
+
+        Args:
+            body: the whole body, decompressed, as bytes; must not change as long as the result lives.
+            header_length: bytes of the JSON header; None if the whole body is JSON, 0 for a raw binary request.
+
+        Raises:
+            InvalidInput: the request contradicts the protocol or the model.
+            Unsupported: it asks for sequences or shared memory.
+        """
+        view = memoryview(body).toreadonly()
+        if header_length == 0:
+            return self._parse_raw(view)
+        json_part = split_header(view, header_length)
+        header = load_header(json_part)
+        inputs = self._inputs.read(header.get("inputs"))
+        options = NO_OPTIONS
+        if "parameters" in header:
+            options = parse_parameters(header["parameters"], self._spec.card.batching.priority_levels)
+        outputs = self._outputs.read(header.get("outputs", []), default_binary=options.binary_data_output)
+        request_id = parse_request_id(header)
+        offsets = locate_parts(inputs.headers, start=len(json_part), end=len(view), model=self._spec.name)
+        arrays, nbytes = self._convert(view, inputs.headers, offsets)
+        return ParsedInfer(
+            inputs=arrays,
+            rows=inputs.rows,
+            dims=inputs.dims,
+            outputs=outputs,
+            request_id=request_id,
+            priority=options.priority,
+            timeout_ns=options.timeout_ns,
+            parameters=options.own,
+            nbytes=nbytes,
+        )
+
+    def _parse_raw(self, body: memoryview) -> ParsedInfer:
+        """A body that is the bytes of the model's only input, one row; all outputs come back binary."""
+        spec = self._spec
+        if not body:
+            raise InvalidInput(
+                f"the raw binary request for model '{spec.name}' is empty; send the input's bytes, or a JSON header "
+                "with its length in Inference-Header-Content-Length"
+            )
+        if len(spec.inputs) != 1:
+            raise InvalidInput(
+                f"a raw binary request needs a model with exactly one input, but '{spec.name}' has "
+                f"{[tensor.name for tensor in spec.inputs]}; send them with a JSON header"
+            )
+        tensor = spec.inputs[0]
+        shape = raw_shape(tensor, len(body), has_batch_dim=spec.has_batch_dim)
+        header = InputHeader(0, tensor, self._inputs.check_shape(tensor, shape), None, len(body))
+        inputs = self._inputs.measure((header,))
+        is_text = tensor.dtype is DType.BYTES
+        array = bytes_array([bytes(body)], header.shape) if is_text else array_from_binary(body, 0, header)
+        return ParsedInfer(
+            inputs=(array,),
+            rows=inputs.rows,
+            dims=inputs.dims,
+            outputs=self._outputs.all(binary=True),
+            nbytes=len(body),
+        )
+
+    def _convert(
+        self, body: memoryview, headers: tuple[InputHeader, ...], offsets: list[int]
+    ) -> tuple[tuple[HostArray, ...], int]:
+        """The arrays in the model's order, and their bytes in the binary layout."""
+        by_index: dict[int, HostArray] = {}
+        nbytes = 0
+        for header, offset in zip(headers, offsets, strict=True):
+            if header.binary_bytes is None:
+                array = array_from_json(header.data, header.tensor, header.shape)
+                nbytes += _binary_nbytes(array, header.tensor.dtype)
+            else:
+                array = array_from_binary(body, offset, header)
+                nbytes += header.binary_bytes
+            by_index[header.index] = array
+        return tuple([by_index[index] for index in range(len(by_index))]), nbytes
+
+
+def _binary_nbytes(array: HostArray, dtype: DType) -> int:
+    if dtype is not DType.BYTES:
+        return array.nbytes
+    return sum(_BYTES_LENGTH_BYTES + len(element) for element in array.reshape(-1).tolist())
