@@ -81,6 +81,15 @@ def message(folder: Path, text: str) -> str:
     return str(caught.value)
 
 
+def outcome(folder: Path) -> str | None:
+    """What is said about the card in `folder`; None if it loads."""
+    try:
+        load_card(folder)
+    except CardError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.parametrize("text", [None, "", "# only a comment\n"])
 def test_a_card_that_says_nothing_has_the_defaults(folder: Path, text: str | None) -> None:
     assert (load_card(folder) if text is None else load(folder, text)) == ModelCard(name="resnet50")
@@ -316,10 +325,8 @@ def test_labels_may_be_linked_inside_the_folder(folder: Path) -> None:
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_bytes_give_a_card_or_a_card_error(folder: Path, content: bytes) -> None:
     (folder / "model.toml").write_bytes(content)
-    try:
-        assert load_card(folder).name == "resnet50"
-    except CardError as error:
-        assert str(folder) in str(error)
+    said = outcome(folder)
+    assert said is None or str(folder) in said
 
 
 TOML_VALUES = st.recursive(
@@ -340,10 +347,9 @@ TOML_VALUES = st.recursive(
     TOML_VALUES,
 )
 def test_any_value_under_any_key_gives_a_card_or_names_the_key(folder: Path, key: str, value: str) -> None:
-    try:
-        load(folder, f"{key} = {value}")
-    except CardError as error:
-        assert key in str(error)
+    (folder / "model.toml").write_text(f"{key} = {value}", encoding="utf-8")
+    said = outcome(folder)
+    assert said is None or key in said
 
 
 def test_the_reference_is_up_to_date() -> None:
