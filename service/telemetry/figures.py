@@ -1,0 +1,68 @@
+"""What a scrape sees: every total at one moment, frozen, and the gauges to ask for the present state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from service.telemetry.histogram import Histograms
+from service.telemetry.totals import BatchTotals, RequestTotals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelGauges:
+    """Ways to ask a loaded model for its present state; called by scrapes, on any thread.
+
+    Attributes:
+        queued_requests: requests that wait for a lane.
+        queued_bytes: their input bytes.
+        in_flight_requests: requests received and not answered.
+        lanes: lanes of the model.
+        busy_lanes: those that run a batch.
+    """
+
+    queued_requests: Callable[[], int]
+    queued_bytes: Callable[[], int]
+    in_flight_requests: Callable[[], int]
+    lanes: Callable[[], int]
+    busy_lanes: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelFigures:
+    """Everything counted for one model version.
+
+    Attributes:
+        name: the model's name.
+        version: its version.
+        requests: answered requests.
+        failures: failed requests per reason, every one of `metrics.REASONS`.
+        batches: batches that ran.
+        bucket_labels: labels of the bucket indices in `batches`.
+        last_inference_unix_ms: when its latest batch ended, 0 if none did.
+        gauges: its present state, None after it was unloaded.
+    """
+
+    name: str
+    version: str
+    requests: RequestTotals
+    failures: Mapping[str, int]
+    batches: BatchTotals
+    bucket_labels: tuple[str, ...]
+    last_inference_unix_ms: int
+    gauges: ModelGauges | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerFigures:
+    """Everything counted by one server.
+
+    Attributes:
+        models: every model version that was ever loaded.
+        unattributed_failures: failed requests of no served model per reason, every one of `metrics.REASONS`.
+        loop_lag: lateness of the event loop's timer, in nanoseconds.
+    """
+
+    models: tuple[ModelFigures, ...]
+    unattributed_failures: Mapping[str, int]
+    loop_lag: Histograms

@@ -1,0 +1,212 @@
+"""Every metric that the server exposes, declared as data: this file is the only one that names them.
+
+Promises: units are base units and end the name, a counter's name ends in `_total` (Triton's own names apart), and
+every label takes values from a bounded set. `docs/metrics.md` is generated from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from service.errors import ServiceError
+from service.requests import StageTimings
+
+NS_PER_S = 1_000_000_000
+
+
+class MetricKind(Enum):
+    """Prometheus' metric types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One declared metric.
+
+    Attributes:
+        name: as it is exposed; a histogram's samples add `_bucket`, `_count` and `_sum`.
+        kind: its type.
+        help: what it counts or measures, and its unit.
+        labels: names of its labels.
+        bounds: ascending inclusive upper bounds of a histogram, in the unit of its name, `+Inf` left out.
+    """
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def sample_names(self) -> tuple[str, ...]:
+        """Names that a query may use."""
+        if self.kind is not MetricKind.HISTOGRAM:
+            return (self.name,)
+        return (f"{self.name}_bucket", f"{self.name}_count", f"{self.name}_sum")
+
+
+LATENCY_BOUNDS_NS = tuple(
+    step * decade
+    for decade in (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000)
+    for step in (1, 2, 5)
+    if 50_000 <= step * decade <= 10_000_000_000
+)
+LATENCY_BOUNDS_S = tuple(bound / NS_PER_S for bound in LATENCY_BOUNDS_NS)
+SIZE_BOUNDS = tuple(2.0**exponent for exponent in range(11))
+FILL_RATIO_BOUNDS = tuple(eighth / 8 for eighth in range(1, 9))
+
+MAX_BUCKET_LABELS = 128
+"""Buckets of one model that get a label of their own; a model served at exact sizes could make any number."""
+
+OTHER_BUCKETS = "other"
+"""Label of the buckets beyond `MAX_BUCKET_LABELS`."""
+
+STAGES = StageTimings._fields
+OUTCOME_OK = "ok"
+INTERNAL = ServiceError.reason
+REASONS = tuple(sorted({INTERNAL, *(error.reason for error in ServiceError.__subclasses__())}))
+"""Every reason of a failure; a reason that is not among them is counted as `INTERNAL`."""
+
+MODEL = ("model", "version")
+
+REQUEST_DURATION = MetricSpec(
+    "inferlane_request_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Time of answered requests, from their arrival to the response handed to the socket.",
+    MODEL,
+    LATENCY_BOUNDS_S,
+)
+REQUEST_STAGE = MetricSpec(
+    "inferlane_request_stage_seconds",
+    MetricKind.HISTOGRAM,
+    "Time that answered requests spent in each stage; the stages of a request sum to its duration.",
+    (*MODEL, "stage"),
+    LATENCY_BOUNDS_S,
+)
+REQUESTS = MetricSpec(
+    "inferlane_requests_total",
+    MetricKind.COUNTER,
+    "Requests by outcome: ok, or the reason of the failure (refused ones: overloaded, not_ready, shutting_down).",
+    (*MODEL, "outcome"),
+)
+INFERENCE_ROWS = MetricSpec(
+    "inferlane_inference_rows_total", MetricKind.COUNTER, "Rows of answered requests, padding not counted.", MODEL
+)
+BATCH_SIZE = MetricSpec(
+    "inferlane_batch_size_rows", MetricKind.HISTOGRAM, "Rows per batch, padding not counted.", MODEL, SIZE_BOUNDS
+)
+BATCH_REQUESTS = MetricSpec(
+    "inferlane_batch_requests", MetricKind.HISTOGRAM, "Requests joined per batch.", MODEL, SIZE_BOUNDS
+)
+BATCH_FILL_RATIO = MetricSpec(
+    "inferlane_batch_fill_ratio",
+    MetricKind.HISTOGRAM,
+    "Rows of a batch divided by the rows of its bucket.",
+    MODEL,
+    FILL_RATIO_BOUNDS,
+)
+BUCKET_DISPATCHES = MetricSpec(
+    "inferlane_bucket_dispatches_total", MetricKind.COUNTER, "Batches run per bucket.", (*MODEL, "bucket")
+)
+BUCKET_ROWS = MetricSpec(
+    "inferlane_bucket_rows_total",
+    MetricKind.COUNTER,
+    "Rows run per bucket, padding not counted.",
+    (*MODEL, "bucket"),
+)
+BUCKET_PADDED_ROWS = MetricSpec(
+    "inferlane_bucket_padded_rows_total",
+    MetricKind.COUNTER,
+    "Rows run per bucket with padding; padding waste is 1 - rows / padded rows.",
+    (*MODEL, "bucket"),
+)
+LANE_BUSY = MetricSpec(
+    "inferlane_lane_busy_seconds_total",
+    MetricKind.COUNTER,
+    "Time during which a lane held at least one batch; overlapping batches count once.",
+    (*MODEL, "lane"),
+)
+QUEUE_REQUESTS = MetricSpec("inferlane_queue_requests", MetricKind.GAUGE, "Requests that wait for a lane now.", MODEL)
+QUEUE_BYTES = MetricSpec(
+    "inferlane_queue_bytes", MetricKind.GAUGE, "Input bytes of the requests that wait for a lane now.", MODEL
+)
+IN_FLIGHT_REQUESTS = MetricSpec(
+    "inferlane_in_flight_requests", MetricKind.GAUGE, "Requests received and not answered yet.", MODEL
+)
+LANES = MetricSpec("inferlane_lanes", MetricKind.GAUGE, "Lanes of the model.", MODEL)
+LANES_BUSY = MetricSpec("inferlane_lanes_busy", MetricKind.GAUGE, "Lanes that run a batch now.", MODEL)
+MODEL_LOADED = MetricSpec(
+    "inferlane_model_loaded", MetricKind.GAUGE, "1 while the model version is loaded, 0 after it was unloaded.", MODEL
+)
+UNATTRIBUTED_FAILURES = MetricSpec(
+    "inferlane_unattributed_failures_total",
+    MetricKind.COUNTER,
+    "Failed requests that belong to no served model, such as those for unknown names.",
+    ("reason",),
+)
+LOOP_LAG = MetricSpec(
+    "inferlane_event_loop_lag_seconds",
+    MetricKind.HISTOGRAM,
+    "How late the event loop ran a timer; ten samples per second.",
+    (),
+    LATENCY_BOUNDS_S,
+)
+
+OWN = (
+    REQUEST_DURATION,
+    REQUEST_STAGE,
+    REQUESTS,
+    INFERENCE_ROWS,
+    BATCH_SIZE,
+    BATCH_REQUESTS,
+    BATCH_FILL_RATIO,
+    BUCKET_DISPATCHES,
+    BUCKET_ROWS,
+    BUCKET_PADDED_ROWS,
+    LANE_BUSY,
+    QUEUE_REQUESTS,
+    QUEUE_BYTES,
+    IN_FLIGHT_REQUESTS,
+    LANES,
+    LANES_BUSY,
+    MODEL_LOADED,
+    UNATTRIBUTED_FAILURES,
+    LOOP_LAG,
+)
+
+
+def _triton(name: str, text: str, *labels: str) -> MetricSpec:
+    """A counter by Triton's name: of unknown type, since OpenMetrics allows no counter without `_total`."""
+    return MetricSpec(f"nv_inference_{name}", MetricKind.UNKNOWN, text, (*MODEL, *labels))
+
+
+TRITON_SUCCESS = _triton("request_success", "Answered requests.")
+TRITON_FAILURE = _triton("request_failure", "Failed requests by Triton's reason; refusals are REJECTED.", "reason")
+TRITON_COUNT = _triton("count", "Rows of answered requests.")
+TRITON_EXEC_COUNT = _triton("exec_count", "Batches run.")
+TRITON_REQUEST_US = _triton("request_duration_us", "Time of answered requests, in microseconds.")
+TRITON_QUEUE_US = _triton("queue_duration_us", "Time from the queue to the lane's start, in microseconds.")
+TRITON_INPUT_US = _triton("compute_input_duration_us", "Time of copying rows in, in microseconds.")
+TRITON_INFER_US = _triton("compute_infer_duration_us", "Time of running the model, in microseconds.")
+TRITON_OUTPUT_US = _triton("compute_output_duration_us", "Time of copying rows out, in microseconds.")
+TRITON_PENDING = MetricSpec(
+    "nv_inference_pending_request_count", MetricKind.GAUGE, "Requests that wait for a lane now.", MODEL
+)
+
+TRITON = (
+    TRITON_SUCCESS,
+    TRITON_FAILURE,
+    TRITON_COUNT,
+    TRITON_EXEC_COUNT,
+    TRITON_REQUEST_US,
+    TRITON_QUEUE_US,
+    TRITON_INPUT_US,
+    TRITON_INFER_US,
+    TRITON_OUTPUT_US,
+    TRITON_PENDING,
+)

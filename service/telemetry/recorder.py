@@ -1,0 +1,148 @@
+"""What the server records, per model and for itself, and how it is read: a scrape, `/stats`, the diagnosis."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from service.telemetry.collector import FiguresCollector
+from service.telemetry.exposition import render
+from service.telemetry.figures import ModelGauges, ServerFigures
+from service.telemetry.histogram import Histograms
+from service.telemetry.metrics import INTERNAL, LATENCY_BOUNDS_NS, REASONS
+from service.telemetry.model_recorder import BufferedModelRecorder, ModelRecorder, NullModelRecorder
+from service.telemetry.statistics import ModelStatistics
+
+__all__ = ["ModelGauges", "ModelRecorder", "NullModelRecorder", "NullRecorder", "Recorder"]
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Recorder:
+    """Records everything of one server and exposes it on a registry.
+
+    `record_*` belong to the event loop, everything else may be called on any thread.
+
+    Args:
+        registry: takes the collectors of the server's, the process's and Python's own metrics.
+        triton_names_enabled: whether the figures are repeated under Triton's names.
+        clock_unix_ms: tells milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: CollectorRegistry,
+        triton_names_enabled: bool,
+        clock_unix_ms: Callable[[], int] = _unix_ms,
+    ) -> None:
+        self._registry = registry
+        self._clock_unix_ms = clock_unix_ms
+        self._models_lock = threading.Lock()
+        self._models: dict[tuple[str, str], BufferedModelRecorder] = {}
+        self._gauges: dict[tuple[str, str], ModelGauges] = {}
+        self._unattributed_failures = dict.fromkeys(REASONS, 0)
+        self._loop_lag = Histograms.empty(LATENCY_BOUNDS_NS)
+        registry.register(FiguresCollector(self.figures, triton_names_enabled=triton_names_enabled))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    def for_model(self, name: str, version: str, gauges: ModelGauges) -> ModelRecorder:
+        """The recorder of a loaded model version; the same one after a reload, so that counters never fall.
+
+        Args:
+            name: the model's name.
+            version: its version.
+            gauges: its present state, in place of what an earlier load gave.
+        """
+        key = (name, version)
+        with self._models_lock:
+            self._gauges[key] = gauges
+            if key not in self._models:
+                self._models[key] = BufferedModelRecorder(name, version, self._clock_unix_ms)
+            return self._models[key]
+
+    def forget(self, name: str, version: str) -> None:
+        """Shows no gauges for a model version that was unloaded; its counters remain. Does nothing if unknown.
+
+        A reload calls it before `for_model`, or not at all: afterwards it would drop the new load's gauges.
+        """
+        with self._models_lock:
+            self._gauges.pop((name, version), None)
+
+    def record_unattributed(self, reason: str) -> None:
+        """Counts a failed request of no served model, whose name must not become a label."""
+        self._unattributed_failures[reason if reason in self._unattributed_failures else INTERNAL] += 1
+
+    def record_loop_lag(self, lag_ns: int) -> None:
+        """Counts one sample of the event loop's lateness, in nanoseconds; costs too much for every request."""
+        self._loop_lag = self._loop_lag.plus(np.array([[lag_ns]], np.int64))
+
+    def figures(self) -> ServerFigures:
+        """Everything recorded so far."""
+        with self._models_lock:
+            models = [(model, self._gauges.get(key)) for key, model in self._models.items()]
+        return ServerFigures(
+            models=tuple(model.figures(gauges) for model, gauges in models),
+            unattributed_failures=self._unattributed_failures.copy(),
+            loop_lag=self._loop_lag,
+        )
+
+    def statistics(self, name: str, version: str) -> ModelStatistics:
+        """Statistics of one model version, all zero if it was never loaded."""
+        with self._models_lock:
+            model = self._models.get((name, version))
+        return ModelStatistics() if model is None else ModelStatistics.of(model.figures(None))
+
+    def expose(self, accept: str = "") -> tuple[bytes, str]:
+        """Everything in the registry; takes milliseconds, so call it on another thread than the event loop's.
+
+        Args:
+            accept: the `Accept` header; OpenMetrics if it asks for that, else Prometheus' text format.
+
+        Returns:
+            The payload and its content type.
+        """
+        _, content_type = choose_encoder(accept)
+        is_openmetrics = content_type.startswith("application/openmetrics-text")
+        return render(self._registry.collect(), is_openmetrics=is_openmetrics), content_type
+
+
+class NullRecorder(Recorder):
+    """A `Recorder` that records nothing and exposes nothing: metrics are off. Overrides every method."""
+
+    def __init__(self) -> None:
+        self._model = NullModelRecorder()
+
+    def for_model(self, name: str, version: str, gauges: ModelGauges) -> ModelRecorder:
+        """A recorder that records nothing."""
+        return self._model
+
+    def forget(self, name: str, version: str) -> None:
+        """Does nothing."""
+
+    def record_unattributed(self, reason: str) -> None:
+        """Does nothing."""
+
+    def record_loop_lag(self, lag_ns: int) -> None:
+        """Does nothing."""
+
+    def figures(self) -> ServerFigures:
+        """No models, all zero."""
+        return ServerFigures((), dict.fromkeys(REASONS, 0), Histograms.empty(LATENCY_BOUNDS_NS))
+
+    def statistics(self, name: str, version: str) -> ModelStatistics:
+        """All zero."""
+        return ModelStatistics()
+
+    def expose(self, accept: str = "") -> tuple[bytes, str]:
+        """Nothing."""
+        return b"", choose_encoder(accept)[1]

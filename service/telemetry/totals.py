@@ -1,0 +1,182 @@
+"""What has been counted so far, as frozen values; folding rows into them is a pure function.
+
+A row is what the hot path wrote down for one request or one batch: plain 64-bit integers, in the order below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.telemetry.histogram import Histograms
+from service.telemetry.metrics import FILL_RATIO_BOUNDS, LATENCY_BOUNDS_NS, SIZE_BOUNDS, STAGES
+
+Rows = NDArray[np.int64]
+
+REQUEST_ROW = Struct(f"{len(STAGES) + 1}q")
+"""The stages in nanoseconds, then the request's rows."""
+
+BATCH_ROW = Struct("9q")
+"""Bucket's index, size, padded size, requests, lane; then started, copied_in, computed, copied_out in nanoseconds."""
+
+_BOUNDS_ROWS = tuple(int(bound) for bound in SIZE_BOUNDS)
+
+
+def as_rows(packed: bytearray, layout: Struct) -> Rows:
+    """Packed rows as int64[n, columns], sharing their memory."""
+    return np.frombuffer(packed, np.int64).reshape(-1, layout.size // 8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestTotals:
+    """Answered requests.
+
+    Attributes:
+        durations: nanoseconds; a column per stage in the order of `STAGES`, then one for the whole request.
+        rows: sum of their rows.
+    """
+
+    durations: Histograms
+    rows: int
+
+    @classmethod
+    def empty(cls) -> RequestTotals:
+        """No requests yet."""
+        return cls(Histograms.empty(LATENCY_BOUNDS_NS, len(STAGES) + 1), 0)
+
+    def plus(self, rows: Rows) -> RequestTotals:
+        """These totals and more requests.
+
+        Args:
+            rows: int64[n, stages + 1] as `REQUEST_ROW` packs them.
+        """
+        durations = rows.copy()
+        durations[:, -1] = rows[:, :-1].sum(axis=1)
+        return RequestTotals(self.durations.plus(durations), self.rows + int(rows[:, -1].sum()))
+
+    @property
+    def count(self) -> int:
+        """Answered requests."""
+        return self.durations.count()
+
+    @property
+    def duration_ns(self) -> int:
+        """Sum of their durations, in nanoseconds."""
+        return int(self.durations.sums[-1])
+
+    def stage_ns(self, stage: str) -> int:
+        """Sum of their times in a stage, in nanoseconds."""
+        return int(self.durations.sums[STAGES.index(stage)])
+
+
+class ExecutionTotals(NamedTuple):
+    """Batches of one size: how many, and the sums of their phases in nanoseconds."""
+
+    batches: int = 0
+    h2d_ns: int = 0
+    compute_ns: int = 0
+    d2h_ns: int = 0
+
+
+class LaneTotals(NamedTuple):
+    """One lane: nanoseconds during which it held a batch, and the moment at which the latest one ended."""
+
+    busy_ns: int = 0
+    last_end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchTotals:
+    """Batches that ran.
+
+    Attributes:
+        sizes: rows per batch.
+        request_counts: requests per batch.
+        fill_ratios: rows per batch divided by the rows of its bucket.
+        bucket_dispatches: int64[buckets] batches per bucket index.
+        bucket_rows: int64[buckets] rows per bucket index, padding not counted.
+        bucket_padded_rows: int64[buckets] rows per bucket index with padding.
+        lanes: per lane id.
+        executions: per size of the batch in rows.
+    """
+
+    sizes: Histograms
+    request_counts: Histograms
+    fill_ratios: Histograms
+    bucket_dispatches: NDArray[np.int64]
+    bucket_rows: NDArray[np.int64]
+    bucket_padded_rows: NDArray[np.int64]
+    lanes: Mapping[int, LaneTotals]
+    executions: Mapping[int, ExecutionTotals]
+
+    @classmethod
+    def empty(cls) -> BatchTotals:
+        """No batches yet."""
+        return cls(
+            Histograms.empty(_BOUNDS_ROWS),
+            Histograms.empty(_BOUNDS_ROWS),
+            Histograms.empty(FILL_RATIO_BOUNDS),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+            {},
+            {},
+        )
+
+    def plus(self, rows: Rows) -> BatchTotals:
+        """These totals and more batches.
+
+        Args:
+            rows: int64[n, 9] as `BATCH_ROW` packs them, in the order in which the batches ended.
+        """
+        bucket, size, padded_size = rows[:, 0], rows[:, 1], rows[:, 2]
+        return BatchTotals(
+            self.sizes.plus(rows[:, 1:2]),
+            self.request_counts.plus(rows[:, 3:4]),
+            self.fill_ratios.plus((size / padded_size)[:, np.newaxis]),
+            _add_per_index(self.bucket_dispatches, bucket, np.ones_like(size)),
+            _add_per_index(self.bucket_rows, bucket, size),
+            _add_per_index(self.bucket_padded_rows, bucket, padded_size),
+            _add_lanes(self.lanes, rows[:, 4], rows[:, 5], rows[:, 8]),
+            _add_executions(self.executions, size, np.diff(rows[:, 5:], axis=1)),
+        )
+
+    @property
+    def count(self) -> int:
+        """Batches that ran."""
+        return self.sizes.count()
+
+
+def _add_per_index(totals: NDArray[np.int64], index: Rows, amount: Rows) -> NDArray[np.int64]:
+    added = np.zeros(max(len(totals), int(index.max(initial=-1)) + 1), np.int64)
+    np.add.at(added, index, amount)
+    added[: len(totals)] += totals
+    return added
+
+
+def _add_lanes(lanes: Mapping[int, LaneTotals], lane: Rows, started: Rows, ended: Rows) -> dict[int, LaneTotals]:
+    """Adds the union of each lane's batches: where two overlap, the second counts from the end of the first."""
+    added = dict(lanes)
+    for lane_id in np.unique(lane).tolist():
+        before = added.get(lane_id, LaneTotals())
+        own = lane == lane_id
+        free_from = np.maximum.accumulate(np.concatenate(([before.last_end_ns], ended[own])))
+        busy_ns = np.maximum(ended[own] - np.maximum(started[own], free_from[:-1]), 0).sum()
+        added[lane_id] = LaneTotals(before.busy_ns + int(busy_ns), int(free_from[-1]))
+    return added
+
+
+def _add_executions(executions: Mapping[int, ExecutionTotals], size: Rows, phases: Rows) -> dict[int, ExecutionTotals]:
+    sizes, group = np.unique(size, return_inverse=True)
+    columns = np.zeros((len(sizes), len(ExecutionTotals._fields)), np.int64)
+    np.add.at(columns, group, np.column_stack((np.ones(len(size), np.int64), phases)))
+    added = dict(executions)
+    for executed_size, more in zip(sizes.tolist(), columns.tolist(), strict=True):
+        before = added.get(executed_size, ExecutionTotals())
+        added[executed_size] = ExecutionTotals(*(a + b for a, b in zip(before, more, strict=True)))
+    return added
