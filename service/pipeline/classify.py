@@ -1,0 +1,144 @@
+"""Task `classify`: images in, the likeliest classes with their scores out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
+from service.models import ModelSpec
+from service.pipeline.images import ImageLoader, create_image_loader
+from service.pipeline.media import PreparedMedia
+from service.tensors import DType, HostArray, TensorSpec
+
+DEFAULT_TOP_K = 5
+
+_SCORE_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
+_SUM_TOLERANCE = 1e-3  # rounding to FP16 moves the sum by half of this at most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassifyTask:
+    """`/predict` of a classifier. Immutable, so all threads share it.
+
+    Attributes:
+        spec: the model.
+        images: decodes and preprocesses.
+    """
+
+    spec: ModelSpec
+    images: ImageLoader
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Accepts `top_k`, a whole number from 1.
+
+        Raises:
+            InvalidInput: another option, or another value.
+        """
+        for name in options:
+            if name != "top_k":
+                raise InvalidInput(f"unknown option '{name}'; task 'classify' takes top_k, for example ?top_k=3")
+        _top_k(options)
+
+    def prepare(self, body: bytes, content_type: str) -> PreparedMedia:
+        """The images of a body as rows; see `ImageLoader.load`. Runs on a pool thread."""
+        return self.images.load(body, content_type)
+
+    def render(self, outputs: tuple[HostArray, ...], options: Mapping[str, str]) -> object:
+        """The answer: per image its `top_k` classes, the likeliest first.
+
+        Args:
+            outputs: one array of scores, [images, classes] or with trailing dimensions of 1.
+            options: as `check_options` accepted them.
+
+        Raises:
+            ExecutionFailed: the model's scores are not numbers.
+        """
+        top_k = _top_k(options)
+        probabilities = to_probabilities(outputs[0].reshape(len(outputs[0]), -1))
+        if not np.isfinite(probabilities).all():
+            raise ExecutionFailed(
+                f"model '{self.spec.name}' answered with scores that are not numbers (NaN or infinite); "
+                "check its precision and [preprocess] in its card"
+            )
+        return {
+            "model_name": self.spec.name,
+            "model_version": self.spec.version,
+            "results": [{"predictions": self._best(row, top_k)} for row in probabilities],
+        }
+
+    def _best(self, row: npt.NDArray[np.float32], top_k: int) -> list[dict[str, object]]:
+        order = np.argsort(-row, kind="stable")[:top_k]  # stable: of equal scores the lower index comes first
+        labels = self.spec.card.labels
+        return [
+            {"label": labels[index] if labels else str(index), "index": index, "score": score}
+            for index, score in zip(order.tolist(), row[order].tolist(), strict=True)
+        ]
+
+
+def to_probabilities(scores: HostArray) -> npt.NDArray[np.float32]:
+    """Scores as probabilities: rows that are a distribution stay as they are, the others go through softmax.
+
+    A row is a distribution where no value is negative and their sum is 1 within 0.001; logits practically never are.
+
+    Args:
+        scores: FP16, FP32 or FP64 [rows, classes].
+
+    Returns:
+        probabilities: FP32 [rows, classes]; not finite where the scores of a row are not numbers.
+    """
+    values = scores.astype(np.float32)
+    with np.errstate(all="ignore"):
+        is_distribution = (values.min(axis=1) >= 0) & (np.abs(values.sum(axis=1) - 1) <= _SUM_TOLERANCE)
+        if is_distribution.all():
+            return values
+        exponentials = np.exp(values - values.max(axis=1, keepdims=True))
+        softmax = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return np.where(is_distribution[:, np.newaxis], values, softmax)
+
+
+def create_classify_task(spec: ModelSpec, *, max_image_pixels: int) -> ClassifyTask:
+    """The task for a model, after checking that the model is an image classifier.
+
+    Raises:
+        ModelLoadFailed: the inputs, outputs, preprocessing or labels do not fit.
+    """
+    classes = _class_count(spec)
+    labels = spec.card.labels
+    if labels and isinstance(classes, int) and len(labels) != classes:
+        raise ModelLoadFailed(
+            f"model '{spec.name}': the label file has {len(labels)} labels, the model has {classes} classes; "
+            "write one label a line, in the order of the classes"
+        )
+    return ClassifyTask(spec, create_image_loader(spec, max_pixels=max_image_pixels))
+
+
+def _class_count(spec: ModelSpec) -> int | str:
+    """The number of classes, or the name of that dimension where it is dynamic."""
+    if len(spec.outputs) == 1 and _is_scores(spec.outputs[0]):
+        return spec.outputs[0].dims[1]
+    found = ", ".join(f"'{tensor.name}' {tensor.dtype.value} {tensor.wire_shape}" for tensor in spec.outputs)
+    raise ModelLoadFailed(
+        f"model '{spec.name}': task 'classify' needs exactly one output, of "
+        f"{', '.join(dtype.value for dtype in _SCORE_DTYPES)} and shape [batch, classes], two classes or more; "
+        f'the model has {found}. task = "tensor" serves any model'
+    )
+
+
+def _is_scores(tensor: TensorSpec) -> bool:
+    return (
+        tensor.dtype in _SCORE_DTYPES
+        and len(tensor.dims) >= 2
+        and tensor.dims[1] not in (0, 1)
+        and all(dim == 1 for dim in tensor.dims[2:])
+    )
+
+
+def _top_k(options: Mapping[str, str]) -> int:
+    text = options.get("top_k", str(DEFAULT_TOP_K))
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= 1):
+        raise InvalidInput(f"top_k is '{text}', a whole number from 1 is allowed, for example ?top_k=3")
+    return int(text)
