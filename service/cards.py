@@ -66,7 +66,7 @@ class BatchingCard:
         max_queued_requests: requests in the queue above which new ones are refused.
         max_queued_bytes: input bytes in the queue above which new requests are refused.
         default_timeout_ns: time a request may spend in the queue unless it asks for less.
-        priority_levels: priorities 1 (most urgent) to this; a request without one gets the middle level.
+        priority_levels: priorities 1 (most urgent) to this.
     """
 
     max_batch_size: int | None = None
@@ -75,6 +75,11 @@ class BatchingCard:
     max_queued_bytes: int = 1 << 30
     default_timeout_ns: int = 10_000 * NS_PER_MS
     priority_levels: int = 2
+
+    @property
+    def default_priority(self) -> int:
+        """The level of a request that names none: the middle one, the less urgent of two."""
+        return self.priority_levels // 2 + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

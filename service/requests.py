@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from service.buckets import Bucket, DimSizes
 from service.tensors import HostArray
 
-ParameterValue = str | bool | int | float
+ParameterValue: TypeAlias = str | bool | int | float
+
+Clock: TypeAlias = Callable[[], int]
+"""Nanoseconds of the monotonic clock."""
 
 
 class Stamps:

@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(
         30.0, ge=0, description="Seconds that running requests get to finish at shut-down or reload."
     )
+    exit_on_error: bool = Field(
+        True, description="Whether a model that cannot be loaded at start-up ends the server, as in Triton."
+    )
     repository_control_enabled: bool = Field(True, description="Whether the repository API may load and unload models.")
     api_key: SecretStr | None = Field(None, description="Bearer key that inference requires; none by default.")
     admin_api_key: SecretStr | None = Field(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
@@ -16,7 +15,7 @@ from service.batching.policy import Dispatch, Rules, WaitUntil, next_action
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
 from service.buckets import CostTable, DimSizes
 from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, ServiceError, ShuttingDown
-from service.requests import Batch, BatchResult, InferenceRequest
+from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
 from service.telemetry.recorder import ModelRecorder
 
@@ -28,15 +27,12 @@ class Batcher:
 
     Args:
         backend: the opened model; closed together with the batcher.
-        recorder: told of every batch.
         clock: monotonic nanoseconds, comparable with the event loop's own time.
     """
 
-    def __init__(
-        self, backend: Backend, recorder: ModelRecorder, *, clock: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, backend: Backend, *, clock: Clock = time.monotonic_ns) -> None:
         self._spec = backend.spec
-        self._recorder = recorder
+        self._recorder: ModelRecorder | None = None
         self._clock = clock
         self._pool = LanePool(backend, self._on_done)
         self._queue = RequestQueue(backend.spec.card.batching, model=backend.spec.name)
@@ -87,8 +83,9 @@ class Batcher:
         """Lanes that hold at least one batch."""
         return sum(1 for in_flight in self._lanes_in_flight if in_flight)
 
-    def start(self, costs: CostTable) -> None:
-        """Begins to take requests; called on the event loop, after the lanes are warm."""
+    def start(self, costs: CostTable, recorder: ModelRecorder) -> None:
+        """Begins to take requests and to tell `recorder` of batches; on the event loop, once the lanes are warm."""
+        self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._rules = Rules(
             buckets=self._spec.buckets,
@@ -240,6 +237,7 @@ class Batcher:
             item.state = PendingState.DONE
             if not item.future.done():
                 item.future.set_result(outputs)
+        assert self._recorder is not None, "only a started batcher dispatches"
         self._recorder.record_batch(batch.bucket, batch.size, len(items), timings, lane_id)
 
     def _expire(self, now_ns: int) -> None:

@@ -1,0 +1,121 @@
+"""Request bodies: read within their bounds of size, time and total memory, and decompressed within the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.types import Receive
+
+from service.api.compression import decode_body
+from service.api.watchdog import Watched
+from service.errors import BodyTimeout, ClientGone, InvalidInput, Overloaded, PayloadTooLarge
+
+LARGE_BYTES = 64 << 10
+"""Above this, (de)compression leaves the event loop: it takes longer than the hand-over to a thread."""
+
+
+class ByteBudget:
+    """Bytes that all requests together may hold. Belongs to the event loop."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.held_bytes = 0
+
+    def take(self, nbytes: int) -> None:
+        """Reserves bytes.
+
+        Raises:
+            Overloaded: the requests in progress hold too many already.
+        """
+        if self.held_bytes + nbytes > self._limit_bytes:
+            raise Overloaded(
+                f"the requests in progress hold {self.held_bytes} bytes, this one needs {nbytes} more, "
+                f"max_in_flight_bytes is {self._limit_bytes}; retry later or send less at once",
+                retry_after_s=1.0,
+            )
+        self.held_bytes += nbytes
+
+    def give_back(self, nbytes: int) -> None:
+        """Returns reserved bytes."""
+        self.held_bytes -= nbytes
+
+
+class Body:
+    """One request's body. `close` returns what it holds of the budget, whatever happened before."""
+
+    __slots__ = ("_budget", "_limit_bytes", "_reserved_bytes")
+
+    def __init__(self, budget: ByteBudget, limit_bytes: int) -> None:
+        self._budget = budget
+        self._limit_bytes = limit_bytes
+        self._reserved_bytes = 0
+
+    async def read(self, headers: Mapping[bytes, bytes], receive: Receive, watched: Watched) -> bytes | bytearray:
+        """The whole body, decompressed.
+
+        Raises:
+            PayloadTooLarge: it is larger than allowed; told from Content-Length before anything is read.
+            BodyTimeout, ClientGone, InvalidInput, Unsupported, Overloaded: see the messages.
+        """
+        self._reserve(self._announced_bytes(headers.get(b"content-length")))
+        try:
+            body = await self._receive(receive)
+        except asyncio.CancelledError:
+            if watched.is_too_slow:
+                raise BodyTimeout("the request's body did not arrive in time; send it without pauses") from None
+            raise
+        watched.is_reading = False
+        encoding = headers.get(b"content-encoding")
+        if encoding is None or encoding == b"identity":
+            return body
+        if len(body) > LARGE_BYTES:
+            decoded = await asyncio.to_thread(decode_body, encoding, body, self._limit_bytes)
+        else:
+            decoded = decode_body(encoding, body, self._limit_bytes)
+        self._reserve(len(decoded))
+        return decoded
+
+    def close(self) -> None:
+        """Returns what this body holds of the budget."""
+        self._budget.give_back(self._reserved_bytes)
+        self._reserved_bytes = 0
+
+    async def _receive(self, receive: Receive) -> bytes | bytearray:
+        message = await receive()
+        _check_connected(message["type"])
+        first: bytes = message.get("body", b"")
+        self._reserve(len(first))
+        if not message.get("more_body", False):
+            return first
+        body = bytearray(first)
+        while True:
+            message = await receive()
+            _check_connected(message["type"])
+            body += message.get("body", b"")
+            self._reserve(len(body))
+            if not message.get("more_body", False):
+                return body
+
+    def _reserve(self, nbytes: int) -> None:
+        """Holds at least `nbytes` of the budget."""
+        if nbytes > self._limit_bytes:
+            raise PayloadTooLarge(
+                f"the request's body has {nbytes} bytes or more, max_body_bytes is {self._limit_bytes}; "
+                "send fewer rows at once, or binary tensors instead of JSON"
+            )
+        if nbytes > self._reserved_bytes:
+            self._budget.take(nbytes - self._reserved_bytes)
+            self._reserved_bytes = nbytes
+
+    def _announced_bytes(self, content_length: bytes | None) -> int:
+        if content_length is None:
+            return 0
+        if not content_length.isdigit() or len(content_length) > 19:
+            raise InvalidInput(f"Content-Length is {content_length[:40]!r}, expected a number of bytes")
+        return int(content_length)
+
+
+def _check_connected(message_type: str) -> None:
+    if message_type == "http.disconnect":
+        raise ClientGone("the client closed its connection before its request was complete")

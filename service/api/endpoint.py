@@ -1,0 +1,167 @@
+"""The hot route: inference as a raw ASGI endpoint in front of FastAPI's routing.
+
+It is mounted as the application's innermost middleware: paths that end in `/infer` or `/predict` are answered here,
+without routing tables, request objects or validation models, and everything else goes on to FastAPI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.api.body import LARGE_BYTES, Body, ByteBudget
+from service.api.compression import encode_body, response_encoding
+from service.api.errors import error_response
+from service.api.exchange import Exchange, Reply
+from service.api.target import Target, parse_target
+from service.api.watchdog import Watchdog
+from service.errors import ClientGone, ServiceError, ShuttingDown
+from service.repository.registry import Registry
+from service.repository.served import ServedModel
+from service.requests import Clock, StageTimings, Stamps
+from service.telemetry.recorder import Recorder
+
+_STAGES_SENT = StageTimings._fields[:-1]
+_SERVER_TIMING = b", ".join(stage.encode() + b";dur=%.3f" for stage in (*_STAGES_SENT, "total"))
+UNFORESEEN = "internal"
+
+
+class Handler(Protocol):
+    """What a verb does with a request whose body is here."""
+
+    async def answer(self, served: ServedModel, exchange: Exchange) -> Reply:
+        """Answers one request, or raises a ServiceError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inference:
+    """What inference over HTTP needs; made once by `app.py`.
+
+    Attributes:
+        registry: the models.
+        recorder: counts what no model can be charged with.
+        handlers: by verb.
+        budget: bytes that all requests together may hold.
+        watchdog: finds clients that stall or leave.
+        max_body_bytes: largest body, compressed or not.
+        overload_status: status of requests refused for overload.
+        server_timing_enabled: whether answers carry their stages.
+        clock: monotonic nanoseconds.
+    """
+
+    registry: Registry
+    recorder: Recorder
+    handlers: Mapping[str, Handler]
+    budget: ByteBudget
+    watchdog: Watchdog
+    max_body_bytes: int
+    overload_status: int
+    server_timing_enabled: bool
+    clock: Clock
+
+
+class InferenceEndpoint:
+    """ASGI middleware that answers inference itself. Every request gets exactly one answer, and one record."""
+
+    def __init__(self, app: ASGIApp, inference: Inference) -> None:
+        self._app = app
+        self._inference = inference
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers inference; passes everything else on."""
+        target = parse_target(scope["path"]) if scope["type"] == "http" else None
+        if target is None:
+            await self._app(scope, receive, send)
+        elif scope["method"] != "POST":
+            text = f"method not allowed: '{scope['method']}' on /{target.verb}; this route takes POST"
+            await Response(orjson.dumps({"error": text}), 405, {"Allow": "POST"}, "application/json")(
+                scope, receive, send
+            )
+        else:
+            await self._answer(target, scope, receive, send)
+
+    async def _answer(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        inference = self._inference
+        stamps = Stamps(inference.clock())
+        watched = inference.watchdog.sign_in(receive, stamps.received)
+        body = Body(inference.budget, inference.max_body_bytes)
+        exchange = Exchange(dict(scope["headers"]), scope["query_string"], stamps, watched)
+        try:
+            inference.registry.get(target.model, target.version)
+            exchange.body = await body.read(exchange.headers, receive, watched)
+            stamps.read = inference.clock()
+            served, reply = await self._run(target, exchange)
+            await self._send(reply, exchange, send)
+            served.recorder.record_request(StageTimings.from_stamps(stamps), reply.rows)
+        except ServiceError as error:
+            self._record_failure(target, error)
+            if not isinstance(error, ClientGone):
+                await error_response(error, inference.overload_status)(scope, receive, send)
+        except Exception:
+            inference.recorder.record_unattributed(UNFORESEEN)
+            raise
+        finally:
+            body.close()
+            inference.watchdog.sign_out(watched)
+
+    async def _run(self, target: Target, exchange: Exchange) -> tuple[ServedModel, Reply]:
+        """Runs the request on the model that serves when it is submitted, even if that is replaced meanwhile."""
+        handler = self._inference.handlers[target.verb]
+        while True:
+            served = self._inference.registry.get(target.model, target.version)
+            try:
+                return served, await handler.answer(served, exchange)
+            except ShuttingDown:
+                if self._inference.registry.get(target.model, target.version) is served:
+                    raise
+
+    async def _send(self, reply: Reply, exchange: Exchange, send: Send) -> None:
+        stamps = exchange.stamps
+        chunks, headers = reply.chunks, reply.headers
+        encoding = response_encoding(exchange.headers.get(b"accept-encoding"))
+        if encoding is not None:
+            is_large = sum(len(chunk) for chunk in chunks) > LARGE_BYTES
+            encoded = (
+                await asyncio.to_thread(encode_body, encoding, chunks) if is_large else encode_body(encoding, chunks)
+            )
+            chunks = (encoded,)
+            headers.append((b"content-encoding", encoding))
+        nbytes = sum(memoryview(chunk).nbytes for chunk in chunks)
+        headers.append((b"content-length", b"%d" % nbytes))
+        stamps.rendered = self._inference.clock()
+        if self._inference.server_timing_enabled:
+            headers.append((b"server-timing", server_timing(stamps)))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if nbytes <= LARGE_BYTES:
+            await send({"type": "http.response.body", "body": b"".join(chunks)})
+        else:
+            for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        stamps.sent = self._inference.clock()
+
+    def _record_failure(self, target: Target, error: ServiceError) -> None:
+        try:
+            served = self._inference.registry.get(target.model, target.version)
+        except ServiceError:
+            self._inference.recorder.record_unattributed(error.reason)
+        else:
+            served.recorder.record_failure(error.reason)
+
+
+async def _encoded(encoding: bytes, chunks: tuple[bytes | memoryview, ...]) -> bytes:
+    if sum(memoryview(chunk).nbytes for chunk in chunks) > LARGE_BYTES:
+        return await asyncio.to_thread(encode_body, encoding, chunks)
+    return encode_body(encoding, chunks)
+
+
+def server_timing(stamps: Stamps) -> bytes:
+    """The `Server-Timing` header in milliseconds: the stages so far, and the time since the first byte."""
+    timings = StageTimings.from_stamps(stamps)
+    return _SERVER_TIMING % (*[ns / 1e6 for ns in timings[:-1]], (stamps.rendered - stamps.received) / 1e6)

@@ -1,0 +1,63 @@
+"""`POST /v2/models/M/infer`: the Open Inference Protocol's inference, JSON and binary."""
+
+from __future__ import annotations
+
+from service.api.exchange import Exchange, Reply
+from service.api.oip_codec import InferCodec, ParsedInfer, parse_header_length
+from service.repository.served import ServedModel
+from service.requests import Clock, InferenceRequest, Stamps
+
+
+class Infer:
+    """Answers `infer`. One for the server; on the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._codecs: dict[str, tuple[ServedModel, InferCodec]] = {}
+
+    async def answer(self, served: ServedModel, exchange: Exchange) -> Reply:
+        """Parses, runs and renders one request.
+
+        Raises:
+            ServiceError: whatever is wrong with it, or happened to it.
+        """
+        stamps = exchange.stamps
+        codec = self._codec(served)
+        header_length = parse_header_length(exchange.headers.get(b"inference-header-content-length"))
+        parsed = codec.parse(exchange.body, header_length)
+        stamps.parsed = stamps.prepared = self._clock()
+        request = to_request(served, parsed, stamps)
+        rendered = codec.render(parsed, await exchange.run(served.batcher, request))
+        headers = [(b"content-type", rendered.content_type)]
+        if rendered.header_length is not None:
+            headers.append((b"inference-header-content-length", b"%d" % rendered.header_length))
+        return Reply(rendered.chunks, headers, parsed.rows)
+
+    def _codec(self, served: ServedModel) -> InferCodec:
+        known = self._codecs.get(served.spec.name)
+        if known is None or known[0] is not served:
+            known = self._codecs[served.spec.name] = (served, InferCodec(served.spec))
+        return known[1]
+
+
+def to_request(served: ServedModel, parsed: ParsedInfer, stamps: Stamps) -> InferenceRequest:
+    """The request for the queue: priority and deadline as the model's card has them by default.
+
+    As in Triton, a request's own timeout can only shorten the model's default.
+    """
+    batching = served.spec.card.batching
+    timeout_ns = batching.default_timeout_ns
+    if parsed.timeout_ns is not None:
+        timeout_ns = min(timeout_ns, parsed.timeout_ns)
+    return InferenceRequest(
+        inputs=parsed.inputs,
+        rows=parsed.rows,
+        dims=parsed.dims,
+        outputs=tuple(output.index for output in parsed.outputs),
+        priority=parsed.priority or batching.default_priority,
+        deadline_ns=stamps.received + timeout_ns,
+        nbytes=parsed.nbytes,
+        stamps=stamps,
+        request_id=parsed.request_id,
+        parameters=parsed.parameters,
+    )

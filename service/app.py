@@ -1,0 +1,158 @@
+"""Composition root: settings → recorder → registry → routes. The only module that knows both sides of every seam."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+import service
+from service.api.admin import repository_router, settings_router
+from service.api.body import ByteBudget
+from service.api.endpoint import Inference, InferenceEndpoint
+from service.api.errors import install_error_handlers
+from service.api.gate import ApiKeyGate, ApiKeys
+from service.api.index import index_router
+from service.api.infer import Infer
+from service.api.metrics import metrics_router
+from service.api.oip_metadata import metadata_router
+from service.api.openapi import install_openapi
+from service.api.predict import Predict
+from service.api.shared_memory import shared_memory_router
+from service.api.watchdog import Watchdog
+from service.cards import ModelCard
+from service.errors import ModelLoadFailed, ServiceError
+from service.pipeline.decode import configure_opencv
+from service.pipeline.task import create_task
+from service.repository.layout import VersionFolder
+from service.repository.loader import ModelLoader, OnProgress
+from service.repository.registry import Registry
+from service.runtime.protocol import Backend
+from service.settings import Settings
+from service.telemetry.loop_lag import LoopLagSampler
+from service.telemetry.recorder import NullRecorder, Recorder
+
+MAX_PREPARING_PER_THREAD = 128
+
+OnStarted = Callable[[Mapping[str, ServiceError]], None]
+"""Told once, on the event loop, when every model has been tried: the errors of those that failed, by name."""
+
+
+def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnStarted) -> FastAPI:
+    """The whole server as an ASGI application.
+
+    Its lifespan begins to load the models and returns: the port opens at once, and `/v2/health/ready` turns to 200
+    when all are warm. At its end it finishes the accepted requests and frees the models.
+    """
+    recorder = _recorder(settings)
+    threads = settings.cpu_threads or usable_cores()
+    loader = ModelLoader(
+        open_backend=lambda card, version: open_backend(card, version, cpu_threads=threads),
+        make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
+        recorder=recorder,
+    )
+    registry = Registry(
+        settings.repository, loader, recorder, drain_timeout_s=settings.drain_timeout_s, on_progress=on_progress
+    )
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="pipeline")
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        configure_opencv()
+        lag = LoopLagSampler(recorder.record_loop_lag)
+        lag.start()
+        starting = asyncio.create_task(_start(registry, settings.models, on_started))
+        yield
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        await registry.stop()
+        lag.stop()
+        pool.shutdown()
+
+    app = FastAPI(title="Inferlane", version=service.__version__, lifespan=lifespan)
+    _include_routes(app, settings, registry, recorder)
+    app.add_middleware(InferenceEndpoint, _inference(settings, registry, recorder, pool, threads))
+    keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
+    if keys.is_enabled:
+        app.add_middleware(ApiKeyGate, keys, recorder.record_unattributed)
+    install_openapi(app, keys_enabled=keys.is_enabled)
+    install_error_handlers(app, overload_status=settings.overload_status)
+    return app
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def open_backend(card: ModelCard, version: VersionFolder, *, cpu_threads: int) -> Backend:
+    """The backend that a card asks for; its library is imported only here.
+
+    Raises:
+        ModelLoadFailed: this build has no such backend, or the model does not open.
+    """
+    if card.backend == "tensorrt" or version.onnx is None:
+        raise ModelLoadFailed(
+            f"model '{card.name}' asks for TensorRT, which this version of the server does not run; put its model.onnx "
+            'beside the card and set backend = "onnxruntime"'
+        )
+    from service.runtime.onnx.backend import OnnxBackend  # noqa: PLC0415
+
+    return OnnxBackend.open(card, version=version.version, model_path=version.onnx, cpu_threads=cpu_threads)
+
+
+async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:
+    try:
+        on_started(await registry.start(names))
+    except ServiceError as error:
+        on_started({"repository": error})
+
+
+def _recorder(settings: Settings) -> Recorder:
+    if not settings.metrics_enabled:
+        return NullRecorder()
+    return Recorder(registry=CollectorRegistry(), triton_names_enabled=settings.triton_metrics_enabled)
+
+
+def _inference(
+    settings: Settings, registry: Registry, recorder: Recorder, pool: ThreadPoolExecutor, threads: int
+) -> Inference:
+    clock = time.monotonic_ns
+    return Inference(
+        registry=registry,
+        recorder=recorder,
+        handlers={"infer": Infer(clock), "predict": Predict(pool, threads * MAX_PREPARING_PER_THREAD, clock)},
+        budget=ByteBudget(settings.max_in_flight_bytes),
+        watchdog=Watchdog(body_timeout_s=settings.body_timeout_s, clock=clock),
+        max_body_bytes=settings.max_body_bytes,
+        overload_status=settings.overload_status,
+        server_timing_enabled=settings.server_timing_enabled,
+        clock=clock,
+    )
+
+
+def _include_routes(app: FastAPI, settings: Settings, registry: Registry, recorder: Recorder) -> None:
+    links = {"API documentation": "/docs", "Repository index (POST)": "/v2/repository/index"}
+    app.include_router(metadata_router(registry, recorder))
+    app.include_router(
+        repository_router(
+            registry,
+            control_enabled=settings.repository_control_enabled,
+            body_timeout_s=settings.body_timeout_s,
+        )
+    )
+    logger = logging.getLogger("service")
+    app.include_router(settings_router(registry, logger, body_timeout_s=settings.body_timeout_s))
+    app.include_router(shared_memory_router())
+    if settings.metrics_enabled:
+        links["Prometheus metrics"] = "/metrics"
+        app.include_router(metrics_router(recorder))
+    app.include_router(index_router(registry, links))

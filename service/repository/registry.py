@@ -1,0 +1,177 @@
+"""Which models serve: start-up, look-up, hot reload, unload and shut-down.
+
+A reload warms the new version while the old one serves, then swaps them in one step of the event loop, then lets the
+old one finish what it has taken. Looking a model up and submitting to it within one step never meets a closed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from service.errors import ModelNotFound, NotReady, ServiceError, ShuttingDown
+from service.repository.layout import ModelFolder, find, scan
+from service.repository.loader import ModelLoader, OnProgress
+from service.repository.served import IndexEntry, ModelState, ServedModel
+from service.telemetry.recorder import Recorder
+
+_log = logging.getLogger(__name__)
+
+
+class Registry:
+    """The models of one repository. Owned by the event loop; the highest version of each model is served."""
+
+    def __init__(
+        self,
+        repository: Path,
+        loader: ModelLoader,
+        recorder: Recorder,
+        *,
+        drain_timeout_s: float,
+        on_progress: OnProgress,
+    ) -> None:
+        self._repository = repository
+        self._loader = loader
+        self._recorder = recorder
+        self._drain_timeout_s = drain_timeout_s
+        self._on_progress = on_progress
+        self._served: dict[str, ServedModel] = {}
+        self._unavailable: dict[str, IndexEntry] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._is_started = False
+        self._is_stopping = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether start-up is complete and shut-down has not begun."""
+        return self._is_started and not self._is_stopping
+
+    def get(self, name: str, version: str | None = None) -> ServedModel:
+        """The model to submit to.
+
+        Raises:
+            ModelNotFound: no such model or version in the repository.
+            NotReady: it is in the repository, and loading, unloading or failed.
+        """
+        served = self._served.get(name)
+        if served is not None and (version is None or version == served.spec.version):
+            return served
+        entry = self._unavailable.get(name)
+        if entry is not None and (version is None or version == entry.version):
+            raise NotReady(f"model '{name}' is not ready: {entry.reason or entry.state.value.lower()}")
+        if not self._is_started:
+            raise NotReady("the server is still starting; GET /v2/health/ready says when it is done")
+        if served is not None:
+            raise ModelNotFound(
+                f"Request for unknown model: '{name}' version {version} is not found; "
+                f"version {served.spec.version} is served"
+            )
+        raise ModelNotFound(
+            f"Request for unknown model: '{name}' is not found; POST /v2/repository/index lists the models"
+        )
+
+    def versions(self, name: str) -> tuple[str, ...]:
+        """The served versions of a model, ascending.
+
+        Raises:
+            ModelNotFound, NotReady: as `get`.
+        """
+        return (self.get(name).spec.version,)
+
+    def served(self) -> tuple[ServedModel, ...]:
+        """All models that serve, by name."""
+        return tuple(self._served[name] for name in sorted(self._served))
+
+    def index(self) -> tuple[IndexEntry, ...]:
+        """Every model that serves, loads, or failed, by name."""
+        ready = {name: IndexEntry(name, m.spec.version, ModelState.READY) for name, m in self._served.items()}
+        return tuple(entry for _, entry in sorted({**self._unavailable, **ready}.items()))
+
+    async def start(self, names: Iterable[str] | None) -> dict[str, ServiceError]:
+        """Loads `names`, or every model of the repository, and becomes ready; returns the models that failed.
+
+        Raises:
+            ModelLoadFailed: the repository cannot be read.
+            ModelNotFound: a name is not in it.
+        """
+        folders = await asyncio.to_thread(scan, self._repository)
+        wanted = tuple(folders) if names is None else tuple(names)
+        for name in wanted:
+            if name not in folders:
+                raise ModelNotFound(f"model '{name}' is not in '{self._repository}', which holds {sorted(folders)}")
+        failures: dict[str, ServiceError] = {}
+        for name in folders:
+            version = folders[name].versions[-1].version if folders[name].versions else ""
+            self._unavailable[name] = IndexEntry(name, version, ModelState.UNAVAILABLE, "not loaded")
+        for name in wanted:
+            try:
+                await self.load(name)
+            except ServiceError as error:
+                failures[name] = error
+        self._is_started = True
+        return failures
+
+    async def load(self, name: str) -> None:
+        """Loads a model from disk, or replaces the one that serves; the old one serves until the new one is warm.
+
+        Raises:
+            ModelNotFound: it is not in the repository.
+            CardError, ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
+        """
+        folder = await asyncio.to_thread(find, self._repository, name)
+        async with self._lock(name):
+            try:
+                await self._load_latest(folder)
+            except ServiceError as error:
+                _log.error("model '%s' could not be loaded: %s", name, error.message)
+                version = folder.versions[-1].version if folder.versions else ""
+                self._unavailable[name] = IndexEntry(name, version, ModelState.UNAVAILABLE, error.message)
+                raise
+
+    async def unload(self, name: str) -> None:
+        """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error."""
+        if name not in self._served and name not in self._unavailable:
+            return
+        async with self._lock(name):
+            served = self._served.pop(name, None)
+            if served is None:
+                return
+            entry = IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading")
+            self._unavailable[name] = entry
+            self._recorder.forget(name, served.spec.version)
+            await self._retire(served)
+            self._unavailable[name] = IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded")
+
+    async def stop(self) -> None:
+        """Takes no new requests, finishes the accepted ones within the drain timeout, and frees every model."""
+        self._is_stopping = True
+        await asyncio.gather(*(self._retire(served) for served in self._served.values()), *self._retiring)
+        self._served.clear()
+
+    async def _load_latest(self, folder: ModelFolder) -> None:
+        version = folder.version()
+        old = self._served.get(folder.name)
+        if old is None:
+            self._unavailable[folder.name] = IndexEntry(folder.name, version.version, ModelState.LOADING, "loading")
+        served = await self._loader.load(folder, version, self._on_progress)
+        if self._is_stopping:
+            await self._retire(served)
+            raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
+        self._served[folder.name] = served
+        self._unavailable.pop(folder.name, None)
+        if old is not None:
+            if old.spec.version != served.spec.version:
+                self._recorder.forget(folder.name, old.spec.version)
+            task = asyncio.create_task(self._retire(old))
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, served: ServedModel) -> None:
+        await served.batcher.drain(self._drain_timeout_s)
+        await asyncio.to_thread(served.batcher.close)
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())

@@ -1,0 +1,258 @@
+"""The batcher with real lane threads around a backend that finishes when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from service.batching.batcher import Batcher
+from service.batching.pending import Pending
+from service.cards import NS_PER_MS, BatchingCard
+from service.errors import ClientGone, DeadlineExceeded, ExecutionFailed, NotReady, Overloaded, ShuttingDown
+from service.models import ModelSpec
+from tests.doubles.clock import ManualClock
+from tests.doubles.held_backend import HeldBackend
+from tests.doubles.recorder import KeepingRecorder
+from tests.doubles.requests import linear_costs, make_request, make_spec
+
+
+class Bench:
+    """A started batcher and everything around it."""
+
+    def __init__(self, spec: ModelSpec, *, lanes: int = 1, depth: int = 1, held: bool = True) -> None:
+        self.spec = spec
+        self.clock = ManualClock()
+        self.recorder = KeepingRecorder()
+        self.backend = HeldBackend(spec, clock=self.clock, lane_count=lanes, lane_depth=depth, held=held)
+        self.batcher = Batcher(self.backend, clock=self.clock)
+
+    async def __aenter__(self) -> Bench:
+        await asyncio.to_thread(self.batcher.pool.start)
+        self.batcher.start(linear_costs(self.spec, fixed_us=1000, row_us=10), self.recorder)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.backend.let(1000)
+        await self.batcher.drain(5)
+        await asyncio.to_thread(self.batcher.close)
+
+    def submit(self, rows: int = 1, *, timeout_ms: float = 10_000, **request) -> Pending:
+        deadline_ns = self.clock.now_ns + int(timeout_ms * NS_PER_MS)
+        return self.batcher.submit(make_request(rows, deadline_ns=deadline_ns, **request))
+
+    async def begun(self, count: int = 1) -> None:
+        """Until `count` more batches have begun on their lanes."""
+        for _ in range(count):
+            assert await asyncio.to_thread(self.backend.begun.acquire, timeout=10)
+
+
+async def turn() -> None:
+    """Lets everything run that is due on the event loop."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_request_is_answered_with_its_own_rows():
+    async with Bench(make_spec(), held=False) as bench:
+        items = [bench.submit(rows=2, fill=float(value)) for value in range(20)]
+        for value, item in enumerate(items):
+            (host_y,) = await item.future
+            np.testing.assert_array_equal(host_y, np.full((2, 4), 2.0 * value, np.float32))
+
+
+async def test_requests_of_one_turn_share_a_batch():
+    async with Bench(make_spec()) as bench:
+        for _ in range(3):
+            bench.submit()
+        await bench.begun()
+        assert [len(batch.requests) for batch in bench.backend.batches] == [3]
+
+
+async def test_what_queued_while_the_lane_was_busy_runs_together():
+    async with Bench(make_spec()) as bench:
+        first = bench.submit()
+        await bench.begun()
+        rest = [bench.submit() for _ in range(8)]
+        await turn()
+        assert repr(bench.batcher) == "<Batcher m queued=8 in_flight=[1]>"
+        bench.backend.let(2)
+        await asyncio.gather(first.future, *(item.future for item in rest))
+        assert [batch.size for batch in bench.backend.batches] == [1, 8]
+        assert [(bucket.padded_size, size) for bucket, size, _ in bench.recorder.batches] == [(1, 1), (8, 8)]
+
+
+async def test_lanes_work_at_once_and_a_lane_holds_no_more_than_its_depth():
+    async with Bench(make_spec(max_batch_size=1), lanes=2, depth=2) as bench:
+        items = [bench.submit() for _ in range(6)]
+        await bench.begun(4)
+        assert bench.backend.max_open_count == 4
+        assert bench.batcher.queued_requests == 2
+        assert bench.batcher.busy_lanes == 2
+        bench.backend.let(6)
+        await asyncio.gather(*(item.future for item in items))
+        assert bench.backend.max_open_count == 4
+
+
+async def test_a_failing_batch_fails_its_requests_and_no_others():
+    async with Bench(make_spec()) as bench:
+        bench.backend.fail_with = lambda: ExecutionFailed("the model broke")
+        failing = [bench.submit(), bench.submit()]
+        await bench.begun()
+        following = bench.submit()
+        bench.backend.let()
+        for item in failing:
+            with pytest.raises(ExecutionFailed, match="the model broke"):
+                await item.future
+        await bench.begun()
+        bench.backend.fail_with = None
+        bench.backend.let()
+        assert (await following.future)[0].shape == (1, 4)
+
+
+async def test_an_unexpected_error_in_a_lane_is_answered_without_its_text(caplog):
+    async with Bench(make_spec()) as bench:
+        bench.backend.fail_with = lambda: RuntimeError("/secret/path")
+        item = bench.submit()
+        bench.backend.let()
+        with pytest.raises(ExecutionFailed) as caught:
+            await item.future
+        assert "secret" not in caught.value.message
+        assert "/secret/path" in caplog.text
+
+
+async def test_a_request_expires_in_the_queue_at_its_deadline():
+    async with Bench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        late = bench.submit(timeout_ms=50)
+        await turn()
+        bench.clock.advance_ms(50)
+        with pytest.raises(DeadlineExceeded, match="Request timeout expired"):
+            await late.future
+        bench.backend.let()
+        await running.future
+        assert len(bench.backend.batches) == 1
+
+
+async def test_a_request_that_could_not_start_in_time_is_refused_at_once():
+    async with Bench(make_spec(max_batch_size=1)) as bench:
+        for _ in range(21):
+            bench.submit()
+        with pytest.raises(Overloaded, match="ms behind, this request allows 5 ms") as caught:
+            bench.submit(timeout_ms=5)
+        assert caught.value.retry_after_s == pytest.approx(0.021, rel=0.1)
+        assert bench.submit(timeout_ms=5000) is not None
+
+
+async def test_an_urgent_request_is_judged_by_the_urgent_work_alone():
+    async with Bench(make_spec(max_batch_size=1)) as bench:
+        for _ in range(21):
+            bench.submit(priority=2)
+        assert bench.submit(priority=1, timeout_ms=5) is not None
+
+
+async def test_a_full_queue_refuses():
+    spec = make_spec(batching=BatchingCard(max_batch_size=1, max_queued_requests=2))
+    async with Bench(spec) as bench:
+        bench.submit()
+        await bench.begun()
+        bench.submit()
+        bench.submit()
+        with pytest.raises(Overloaded, match="Exceeds maximum queue size"):
+            bench.submit()
+
+
+async def test_a_client_that_leaves_takes_its_request_out_of_the_queue():
+    async with Bench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        gone = bench.submit()
+        assert bench.batcher.cancel(gone)
+        assert not bench.batcher.cancel(gone)
+        assert not bench.batcher.cancel(running)
+        with pytest.raises(ClientGone):
+            await gone.future
+        bench.backend.let()
+        await running.future
+        assert len(bench.backend.batches) == 1
+
+
+async def test_a_cancelled_task_leaves_its_neighbours_alone():
+    async with Bench(make_spec()) as bench:
+        kept, dropped = bench.submit(fill=3.0), bench.submit()
+        await bench.begun()
+        dropped.future.cancel()
+        bench.backend.let()
+        assert (await kept.future)[0][0, 0] == 6.0
+
+
+async def test_draining_refuses_new_requests_and_finishes_the_old():
+    async with Bench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        waiting = bench.submit()
+        draining = asyncio.create_task(bench.batcher.drain(30))
+        await turn()
+        with pytest.raises(ShuttingDown):
+            bench.submit()
+        assert not draining.done()
+        bench.backend.let(2)
+        await asyncio.gather(running.future, waiting.future)
+        await draining
+
+
+async def test_draining_ends_what_is_left_after_its_timeout():
+    async with Bench(make_spec()) as bench:
+        bench.submit()
+        await bench.begun()
+        waiting = bench.submit()
+        await bench.batcher.drain(0.01)
+        with pytest.raises(ShuttingDown):
+            await waiting.future
+
+
+async def test_nothing_is_taken_before_start():
+    bench = Bench(make_spec())
+    with pytest.raises(NotReady, match="still loading"):
+        bench.submit()
+    bench.batcher.close()
+
+
+async def test_every_lane_is_made_and_used_and_closed_on_one_thread_and_the_backend_last():
+    """HeldLane asserts its owner in every call."""
+    async with Bench(make_spec(max_batch_size=1), lanes=3, held=False) as bench:
+        await asyncio.gather(*(bench.submit().future for _ in range(30)))
+    assert bench.backend.closed_lanes == 3
+    assert bench.backend.is_closed
+
+
+async def test_stamps_are_in_order():
+    async with Bench(make_spec(), held=False) as bench:
+        item = bench.submit()
+        bench.clock.advance_ms(1)
+        await item.future
+        stamps = item.request.stamps
+        assert 0 < stamps.dispatched <= stamps.started <= stamps.copied_out <= stamps.completed
+
+
+async def test_a_queue_delay_gathers_requests_of_later_turns():
+    spec = make_spec(batching=BatchingCard(max_batch_size=2, max_queue_delay_ns=20 * NS_PER_MS))
+    async with Bench(spec, held=False) as bench:
+        first = bench.submit()
+        await turn()
+        assert bench.backend.batches == []
+        second = bench.submit()
+        await asyncio.gather(first.future, second.future)
+        assert [batch.size for batch in bench.backend.batches] == [2]
+
+
+async def test_a_queue_delay_ends():
+    spec = make_spec(batching=BatchingCard(max_batch_size=2, max_queue_delay_ns=20 * NS_PER_MS))
+    async with Bench(spec, held=False) as bench:
+        first = bench.submit()
+        await turn()
+        bench.clock.advance_ms(20)
+        await first.future
+        assert [batch.size for batch in bench.backend.batches] == [1]
