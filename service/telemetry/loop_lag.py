@@ -48,5 +48,6 @@ class LoopLagSampler:
 
     def _tick(self, loop: asyncio.AbstractEventLoop, due_ns: int) -> None:
         # A loop whose timers are whole milliseconds may be early by a part of one.
-        self._record(max(0, self._clock_ns() - due_ns))
+        lag_ns = max(0, self._clock_ns() - due_ns)
         self._schedule(loop)
+        self._record(lag_ns)
