@@ -1,0 +1,184 @@
+"""The finished OpenAPI document: FastAPI's, with the raw inference routes, real error answers and the API keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from service.api.gate import Access, required_access
+from service.api.openapi_schemas import InferAnswer, InferRequest
+from service.api.schemas import ErrorBody
+
+JsonObject = dict[str, Any]
+
+REF_TEMPLATE = "#/components/schemas/{model}"
+MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+
+INFER_TEXT = """Runs a model on tensors, by the Open Inference Protocol.
+
+The body is JSON, or JSON followed by the raw bytes of the tensors that carry `binary_data_size`, back to back in the
+order of the inputs, little-endian and row-major; the header `Inference-Header-Content-Length` then tells the bytes of
+the JSON. Binary is 20 to 50 times faster than JSON for tensors of any size. `Content-Encoding` may be gzip or deflate.
+"""
+
+PREDICT_TEXT = """Runs a model on media and answers with what its task makes of the outputs: labels and scores, boxes,
+an embedding, lines of text. One image or one JSON object of texts is the body; several files travel as multipart.
+"""
+
+INFER_EXAMPLE: JsonObject = {
+    "id": "request-7",
+    "inputs": [{"name": "input_ids", "shape": [1, 4], "datatype": "INT64", "data": [101, 2023, 2003, 102]}],
+    "outputs": [{"name": "logits"}],
+}
+INFER_ANSWER_EXAMPLE: JsonObject = {
+    "id": "request-7",
+    "model_name": "sentiment",
+    "model_version": "1",
+    "outputs": [{"name": "logits", "datatype": "FP32", "shape": [1, 2], "data": [0.25, -1.5]}],
+}
+BINARY_HEADER_EXAMPLE = (
+    '{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","parameters":{"binary_data_size":12}}],'
+    '"outputs":[{"name":"y","parameters":{"binary_data":true}}]}<12 bytes>'
+)
+
+ERROR_TEXTS = {
+    "400": "The request contradicts the protocol, the model's tensors or its shapes.",
+    "404": "No such model or version.",
+    "408": "The body did not arrive in time.",
+    "413": "The body exceeds a bound.",
+    "500": "The backend failed.",
+    "501": "A part of the protocol that this server does not offer.",
+    "503": "Overloaded, still loading, or shutting down; `Retry-After` tells when to come back.",
+    "504": "The request's time ran out before it could run.",
+}
+
+
+def install_openapi(app: FastAPI, *, keys_enabled: bool) -> None:
+    """Completes the document that `app` shows under `/docs`; called once, after every router is included."""
+    app.openapi_schema = complete_openapi(app.openapi(), keys_enabled=keys_enabled)
+
+
+def complete_openapi(document: JsonObject, *, keys_enabled: bool) -> JsonObject:
+    """FastAPI's document plus what FastAPI does not know.
+
+    Args:
+        document: as FastAPI made it; left as it is.
+        keys_enabled: whether the server asks for API keys.
+    """
+    paths: JsonObject = {path: dict(operations) for path, operations in document["paths"].items()}
+    for root in MODEL_PATHS:
+        paths[f"{root}/infer"] = {"post": _infer(root)}
+        paths[f"{root}/predict"] = {"post": _predict(root)}
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            operations[method] = _finished(operation, required_access(method.upper(), path), keys_enabled)
+    components: JsonObject = dict(document.get("components", {}))
+    components["schemas"] = _schemas(components.get("schemas", {}))
+    if keys_enabled:
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    return {**document, "paths": paths, "components": components}
+
+
+def _finished(operation: JsonObject, access: Access, keys_enabled: bool) -> JsonObject:
+    """The operation without FastAPI's 422, which this server never answers, and with its API key."""
+    responses = {status: response for status, response in operation["responses"].items() if status != "422"}
+    if not keys_enabled or access is Access.OPEN:
+        return {**operation, "responses": responses}
+    responses["401"] = _error(f"No key, or a wrong one; this operation needs the {access.value} key.")
+    return {**operation, "responses": responses, "security": [{"bearer": []}]}
+
+
+def _schemas(schemas: JsonObject) -> JsonObject:
+    own = models_json_schema(
+        [(InferRequest, "validation"), (InferAnswer, "validation"), (ErrorBody, "validation")],
+        ref_template=REF_TEMPLATE,
+    )[1]["$defs"]
+    kept = {name: schema for name, schema in schemas.items() if name not in ("HTTPValidationError", "ValidationError")}
+    return {**kept, **own}
+
+
+def _infer(root: str) -> JsonObject:
+    return {
+        "tags": ["Inference"],
+        "summary": f"Run a model on tensors{_which(root)}",
+        "description": INFER_TEXT,
+        "operationId": f"infer{'_version' if 'version' in root else ''}",
+        "parameters": [*_path_parameters(root), _header_length_parameter()],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": _ref("InferRequest"), "example": INFER_EXAMPLE},
+                "application/octet-stream": {
+                    "schema": {"type": "string", "format": "binary"},
+                    "example": BINARY_HEADER_EXAMPLE,
+                },
+            },
+        },
+        "responses": {
+            "200": {
+                "description": "The outputs; binary ones follow the JSON.",
+                "content": {
+                    "application/json": {"schema": _ref("InferAnswer"), "example": INFER_ANSWER_EXAMPLE},
+                    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+                },
+            },
+            **{status: _error(text) for status, text in ERROR_TEXTS.items()},
+        },
+    }
+
+
+def _predict(root: str) -> JsonObject:
+    image = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "tags": ["Inference"],
+        "summary": f"Run a model on images or text{_which(root)}",
+        "description": PREDICT_TEXT,
+        "operationId": f"predict{'_version' if 'version' in root else ''}",
+        "parameters": _path_parameters(root),
+        "requestBody": {
+            "required": True,
+            "content": {
+                "image/jpeg": image,
+                "image/png": image,
+                "application/json": {"schema": {"type": "object"}, "example": {"text": ["What a fine day."]}},
+                "multipart/form-data": {"schema": {"type": "object", "additionalProperties": image["schema"]}},
+            },
+        },
+        "responses": {
+            "200": {
+                "description": "What the model's task makes of its outputs.",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+            **{status: _error(text) for status, text in ERROR_TEXTS.items()},
+            "415": _error("The content type, or the image's format, is not one that the model's task takes."),
+        },
+    }
+
+
+def _which(root: str) -> str:
+    return ", one version" if "{version}" in root else ""
+
+
+def _path_parameters(root: str) -> list[JsonObject]:
+    names = [name for name in ("model", "version") if f"{{{name}}}" in root]
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _header_length_parameter() -> JsonObject:
+    return {
+        "name": "Inference-Header-Content-Length",
+        "in": "header",
+        "required": False,
+        "description": "Bytes of the JSON at the start of the body; left out where the whole body is JSON.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+
+
+def _error(text: str) -> JsonObject:
+    return {"description": text, "content": {"application/json": {"schema": _ref("ErrorBody")}}}
+
+
+def _ref(name: str) -> JsonObject:
+    return {"$ref": REF_TEMPLATE.format(model=name)}
