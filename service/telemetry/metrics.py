@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from service import errors
 from service.errors import ServiceError
 from service.requests import StageTimings
 
@@ -69,7 +70,11 @@ OTHER_BUCKETS = "other"
 STAGES = StageTimings._fields
 OUTCOME_OK = "ok"
 INTERNAL = ServiceError.reason
-REASONS = tuple(sorted({INTERNAL, *(error.reason for error in ServiceError.__subclasses__())}))
+REASONS = tuple(
+    sorted(
+        {error.reason for error in vars(errors).values() if isinstance(error, type) and issubclass(error, ServiceError)}
+    )
+)
 """Every reason of a failure; a reason that is not among them is counted as `INTERNAL`."""
 
 MODEL = ("model", "version")
