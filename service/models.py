@@ -121,7 +121,12 @@ def _with_batch_dim(tensor: TensorSpec) -> TensorSpec:
 
 def _bucket_table(card: ModelCard, inputs: tuple[TensorSpec, ...], *, has_batch_dim: bool) -> BucketTable:
     names = tuple(
-        dict.fromkeys(dim for tensor in inputs for dim in tensor.dims if isinstance(dim, str) and dim != BATCH_DIM)
+        dict.fromkeys(
+            dim
+            for tensor in inputs
+            for dim in tensor.dims
+            if isinstance(dim, str) and not (has_batch_dim and dim == BATCH_DIM)
+        )
     )
     for name in card.bucket_sizes:
         if name not in names and not (name == BATCH_DIM and has_batch_dim):

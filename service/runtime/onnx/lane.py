@@ -1,0 +1,120 @@
+"""A lane on the CPU: one session, one thread, one batch at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from service.buckets import Bucket
+from service.errors import ExecutionFailed, ModelLoadFailed
+from service.models import ModelSpec
+from service.requests import Batch, BatchResult, BatchTimings
+from service.runtime.onnx.buffers import HostScratch, gather, input_plans, output_plans, scatter
+from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text, misfit
+from service.runtime.onnx.session import without_paths
+from service.runtime.protocol import Ticket
+from service.tensors import HostArray
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    batch: Batch
+    run: BucketRun
+    started: int
+    copied_in: int
+
+
+class OnnxLane:
+    """Runs batches on a session of its own. Implements `runtime.protocol.Lane`; depth 1.
+
+    After `warm_up` a bucket's inputs and outputs stay bound to the lane's scratch, and a batch allocates
+    nothing but its results. Buckets that cannot be known beforehand (exact sizes), and models with BYTES
+    tensors, get memory per batch and keep none.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        spec: ModelSpec,
+        *,
+        model_path: Path,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._session: InferenceSession | None = session
+        self._spec = spec
+        self._model_path = model_path
+        self._clock_ns = clock_ns
+        self._input_plans = input_plans(spec)
+        self._output_plans = output_plans(spec)
+        self._has_text = has_text(spec)
+        self._host_input_scratch = HostScratch()
+        self._host_output_scratch = HostScratch()
+        self._runs: dict[Bucket, BucketRun] = {}
+
+    def warm_up(self, bucket: Bucket) -> None:
+        """Allocates the bucket's buffers and runs the model once in its shape, on padding alone.
+
+        Raises:
+            ExecutionFailed: the model cannot run in this shape.
+            ModelLoadFailed: it runs, but its outputs are not one row per row of the batch.
+        """
+        run = self._make_run(bucket, self._host_input_scratch)
+        for plan, host in zip(self._input_plans, run.host_inputs, strict=True):
+            host[...] = plan.pad
+        host_outputs = self._execute(run, bucket)
+        problem = misfit(self._spec, bucket, host_outputs)
+        if problem is not None:
+            raise ModelLoadFailed(problem)
+        if isinstance(run, BoundRun):
+            run.keep_outputs(host_outputs, self._host_output_scratch)
+            self._runs[bucket] = run
+
+    def enqueue(self, batch: Batch) -> Ticket:
+        """Copies the rows in; the model runs in `sync`, because the CPU that would overlap is the same."""
+        started = self._clock_ns()
+        run = self._runs.get(batch.bucket)
+        if run is None:
+            run = self._make_run(batch.bucket, HostScratch())
+        gather(batch, self._input_plans, run.host_inputs)
+        return _InFlight(batch, run, started, self._clock_ns())
+
+    def sync(self, ticket: Ticket) -> BatchResult:
+        """Runs the model with the GIL released and copies every request's rows out.
+
+        Raises:
+            ExecutionFailed: ONNX Runtime failed on this batch; the lane goes on working.
+        """
+        flight = cast(_InFlight, ticket)
+        batch = flight.batch
+        host_outputs = self._execute(flight.run, batch.bucket)
+        computed = self._clock_ns()
+        problem = misfit(self._spec, batch.bucket, host_outputs)
+        if problem is not None:
+            raise ExecutionFailed(problem)
+        results = scatter(batch, self._output_plans, host_outputs)
+        return BatchResult(results, BatchTimings(flight.started, flight.copied_in, computed, self._clock_ns()))
+
+    def close(self) -> None:
+        """Drops the session and its buffers; idempotent."""
+        self._runs.clear()
+        self._session = None
+
+    def _make_run(self, bucket: Bucket, host_scratch: HostScratch) -> BucketRun:
+        if self._has_text:
+            return TextRun(self._session, self._spec, bucket)
+        return BoundRun(self._session, self._spec, bucket, host_scratch)
+
+    def _execute(self, run: BucketRun, bucket: Bucket) -> tuple[HostArray, ...]:
+        try:
+            return run.execute()
+        except Exception as error:
+            raise ExecutionFailed(
+                f"ONNX Runtime failed on a batch of model '{self._spec.name}' in bucket {bucket.label}: "
+                f"{without_paths(str(error), self._model_path)}"
+            ) from error

@@ -1,0 +1,132 @@
+"""One bucket on one session: the padded inputs in host memory and the model run on them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from service.buckets import Bucket
+from service.models import ModelSpec
+from service.runtime.onnx.buffers import HostScratch
+from service.runtime.onnx.session import element_type
+from service.tensors import BATCH_DIM, DType, HostArray, TensorSpec, element_count
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, OrtValue
+
+_CPU = "cpu"
+
+
+class BucketRun(Protocol):
+    """What a lane needs of a bucket. `execute` raises whatever ONNX Runtime raises."""
+
+    @property
+    def host_inputs(self) -> tuple[HostArray, ...]:
+        """Per input dtype[padded shape], C-contiguous; to be filled before `execute`."""
+
+    def execute(self) -> tuple[HostArray, ...]:
+        """Runs the model, GIL released; the outputs are valid until the next `execute`."""
+
+
+class BoundRun:
+    """A run whose inputs, and outputs where their shapes are known, are bound to host memory for good."""
+
+    def __init__(self, session: InferenceSession, spec: ModelSpec, bucket: Bucket, host_scratch: HostScratch) -> None:
+        self._session = session
+        self._sizes = spec.dim_sizes(bucket.dims, bucket.padded_size)
+        self._binding = session.io_binding()
+        self.host_inputs = tuple(host_scratch.take(t, t.resolve(self._sizes)) for t in spec.inputs)
+        for tensor, host in zip(spec.inputs, self.host_inputs, strict=True):
+            self._binding.bind_input(tensor.name, _CPU, 0, element_type(tensor.dtype), host.shape, host.ctypes.data)
+        self._outputs = spec.outputs
+        self._host_bound: dict[int, HostArray] = {}
+        self._bound_outputs: tuple[HostArray, ...] | None = None
+
+    def execute(self) -> tuple[HostArray, ...]:
+        """As `BucketRun.execute`."""
+        if self._bound_outputs is not None:
+            self._session.run_with_iobinding(self._binding)
+            return self._bound_outputs
+        self._bind_outputs()
+        self._session.run_with_iobinding(self._binding)
+        values = self._binding.get_outputs()
+        return tuple(
+            self._host_bound[index] if index in self._host_bound else _view(value, tensor.dtype)
+            for index, (tensor, value) in enumerate(zip(self._outputs, values, strict=True))
+        )
+
+    def keep_outputs(self, host_outputs: tuple[HostArray, ...], host_scratch: HostScratch) -> None:
+        """Gives memory to the outputs whose shapes cannot change between runs; the others stay with ONNX Runtime.
+
+        Args:
+            host_outputs: what the first `execute` returned.
+            host_scratch: where the memory comes from.
+        """
+        for index, (tensor, host) in enumerate(zip(self._outputs, host_outputs, strict=True)):
+            if self._is_shape_known(tensor, host.shape):
+                self._host_bound[index] = host_scratch.take(tensor, host.shape)
+        self._bind_outputs()
+        if len(self._host_bound) == len(self._outputs):
+            self._bound_outputs = tuple(self._host_bound[index] for index in range(len(self._outputs)))
+
+    def _is_shape_known(self, tensor: TensorSpec, shape: tuple[int, ...]) -> bool:
+        """Whether the model declares this very shape in terms of its inputs' dimensions; else data may decide it."""
+        if any(isinstance(dim, str) and dim not in self._sizes for dim in tensor.dims):
+            return False
+        return tensor.resolve(self._sizes) == shape and element_count(shape) > 0
+
+    def _bind_outputs(self) -> None:
+        """Binds every output anew: ONNX Runtime would take one that it allocated itself for a buffer of ours."""
+        for index, tensor in enumerate(self._outputs):
+            host = self._host_bound.get(index)
+            if host is None:
+                self._binding.bind_output(tensor.name, _CPU)
+            else:
+                self._binding.bind_output(
+                    tensor.name, _CPU, 0, element_type(tensor.dtype), host.shape, host.ctypes.data
+                )
+
+
+class TextRun:
+    """A run of a model with BYTES tensors, which cannot be bound: ONNX Runtime copies them in and out as str."""
+
+    def __init__(self, session: InferenceSession, spec: ModelSpec, bucket: Bucket) -> None:
+        sizes = spec.dim_sizes(bucket.dims, bucket.padded_size)
+        self._session = session
+        self._input_names = [tensor.name for tensor in spec.inputs]
+        self._output_names = [tensor.name for tensor in spec.outputs]
+        self.host_inputs = tuple(np.empty(t.resolve(sizes), t.dtype.numpy) for t in spec.inputs)
+
+    def execute(self) -> tuple[HostArray, ...]:
+        """As `BucketRun.execute`."""
+        feeds = dict(zip(self._input_names, self.host_inputs, strict=True))
+        return tuple(np.asarray(output) for output in self._session.run(self._output_names, feeds))
+
+
+def has_text(spec: ModelSpec) -> bool:
+    """Whether some tensor holds BYTES."""
+    return any(tensor.dtype is DType.BYTES for tensor in (*spec.inputs, *spec.outputs))
+
+
+def misfit(spec: ModelSpec, bucket: Bucket, host_outputs: tuple[HostArray, ...]) -> str | None:
+    """Why the outputs are not one row per row of the batch, or None if they are."""
+    for tensor, host in zip(spec.outputs, host_outputs, strict=True):
+        is_per_row = host.ndim > 0 and len(host) == bucket.padded_size
+        if tensor.dims[:1] == (BATCH_DIM,) and spec.has_batch_dim and not is_per_row:
+            return (
+                f"output '{tensor.name}' of model '{spec.name}' has shape {list(host.shape)} for a batch of "
+                f"{bucket.padded_size}, so its rows are not the batch's; set max_batch_size = 0 in [batching]"
+            )
+    return None
+
+
+def _view(value: OrtValue, dtype: DType) -> HostArray:
+    """ONNX Runtime's own memory as an array; the binding keeps it alive until its outputs are bound anew."""
+    shape = tuple(value.shape())
+    nbytes = element_count(shape) * dtype.itemsize
+    if nbytes == 0:
+        return np.empty(shape, dtype.numpy)
+    memory = (ctypes.c_byte * nbytes).from_address(value.data_ptr())
+    return np.frombuffer(memoryview(memory), dtype.numpy).reshape(shape)

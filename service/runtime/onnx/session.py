@@ -1,0 +1,121 @@
+"""ONNX Runtime sessions: how they are opened, and what a model's tensors are to the server.
+
+The one file that imports ONNX Runtime, and lazily: a server that serves TensorRT alone does without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.errors import ModelLoadFailed
+from service.tensors import Dim, DType, TensorSpec
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, NodeArg
+
+_DTYPES: dict[str, DType] = {
+    "tensor(bool)": DType.BOOL,
+    "tensor(uint8)": DType.UINT8,
+    "tensor(uint16)": DType.UINT16,
+    "tensor(uint32)": DType.UINT32,
+    "tensor(uint64)": DType.UINT64,
+    "tensor(int8)": DType.INT8,
+    "tensor(int16)": DType.INT16,
+    "tensor(int32)": DType.INT32,
+    "tensor(int64)": DType.INT64,
+    "tensor(float16)": DType.FP16,
+    "tensor(bfloat16)": DType.BF16,
+    "tensor(float)": DType.FP32,
+    "tensor(double)": DType.FP64,
+    "tensor(string)": DType.BYTES,
+}
+
+_BFLOAT16_ELEMENT_TYPE = 16
+_LOG_WARNINGS = 2
+_SOURCE_PATH = re.compile(r"/\S+\.(?:h|hpp|cc|cpp)(?::\d+)?\s*")
+
+
+def open_session(model_path: Path, *, threads: int, is_optimized: bool = True) -> InferenceSession:
+    """Loads a model on the CPU; the session may then be used by the calling thread alone.
+
+    Args:
+        model_path: the ONNX file.
+        threads: intra-op threads, the calling thread among them.
+        is_optimized: False where only the model's tensors are of interest, which is quicker.
+
+    Raises:
+        ModelLoadFailed: ONNX Runtime is not installed, or refuses the model.
+    """
+    try:
+        import onnxruntime as ort  # noqa: PLC0415
+    except ImportError as error:
+        raise ModelLoadFailed(
+            f"{model_path.name} needs ONNX Runtime, which cannot be imported ({error}); pip install 'inferlane[cpu]'"
+        ) from error
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = _LOG_WARNINGS
+    if not is_optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # The lane shares its cores with the event loop: a pool that spins wins where nobody else wants the
+    # cores and loses far more where somebody does, in throughput as in the loop's wake-ups.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return ort.InferenceSession(str(model_path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelLoadFailed(
+            f"ONNX Runtime {ort.__version__} cannot load the model: {without_paths(str(error), model_path)}; "
+            "check that the file is complete and its operators are supported (`onnxruntime_test`, or export it again)"
+        ) from error
+
+
+def input_tensors(session: InferenceSession) -> tuple[TensorSpec, ...]:
+    """The model's inputs in its own order; every dynamic dimension has a name.
+
+    Raises:
+        ModelLoadFailed: an input's type is none of the protocol's.
+    """
+    return _tensors("input", session.get_inputs())
+
+
+def output_tensors(session: InferenceSession) -> tuple[TensorSpec, ...]:
+    """The model's outputs; as `input_tensors`."""
+    return _tensors("output", session.get_outputs())
+
+
+def element_type(dtype: DType) -> object:
+    """What I/O binding takes for a type: NumPy's, or ONNX's number where NumPy has none."""
+    return _BFLOAT16_ELEMENT_TYPE if dtype is DType.BF16 else dtype.numpy.type
+
+
+def without_paths(message: str, model_path: Path) -> str:
+    """ONNX Runtime's message without the server's folders and the library's source files."""
+    for folder in {str(model_path.parent), str(model_path.resolve().parent)}:
+        message = message.replace(f"{folder}/", "")
+    return _SOURCE_PATH.sub("", message)
+
+
+def _tensors(role: str, arguments: Iterable[NodeArg]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(argument.name, _dtype(role, argument), _dims(argument.name, argument.shape))
+        for argument in arguments
+    )
+
+
+def _dtype(role: str, argument: NodeArg) -> DType:
+    dtype = _DTYPES.get(argument.type)
+    if dtype is None:
+        raise ModelLoadFailed(
+            f"{role} '{argument.name}' has type {argument.type}, supported are {', '.join(sorted(_DTYPES))}; "
+            "cast it inside the model"
+        )
+    return dtype
+
+
+def _dims(name: str, shape: list[int | str | None]) -> tuple[Dim, ...]:
+    return tuple(f"{name}_{axis}" if extent in {None, "", "?"} else extent for axis, extent in enumerate(shape))

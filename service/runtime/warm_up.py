@@ -1,0 +1,189 @@
+"""What every lane does before its model is ready, whatever the device.
+
+Every bucket is warmed and measured, and a row's result is proven not to depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from service.buckets import Bucket, CostTable, DimSizes, covers
+from service.cards import NS_PER_MS
+from service.errors import ModelLoadFailed
+from service.models import ModelSpec
+from service.requests import Batch, InferenceRequest, Stamps
+from service.runtime.bfloat16 import bfloat16_bits, bfloat16_values
+from service.runtime.protocol import Lane
+from service.tensors import DType, HostArray, TensorSpec
+
+MAX_REPEATS = 5
+REPEAT_BUDGET_NS = 60 * NS_PER_MS
+
+_SEED = 20240229
+
+# Not a power of two, so that the pattern of repeated rows never coincides with a batch size.
+_DISTINCT_ROWS = 3
+
+# Largest difference as a share of the largest magnitude that the rows alone give: summation order changes with
+# the batch size, and a float of b mantissa bits then differs in its last few.
+_DTYPE_TOLERANCE = {DType.FP64: 1e-9, DType.FP32: 1e-3, DType.FP16: 1e-2, DType.BF16: 4e-2}
+_PRECISION_TOLERANCE = {"fp16": 1e-2, "bf16": 4e-2, "int8": 5e-2, "fp8": 5e-2}
+_ABSOLUTE_TOLERANCE = 1e-6
+
+
+def warm_up(lane: Lane, spec: ModelSpec, on_bucket: Callable[[Bucket], None]) -> CostTable:
+    """Warms every known bucket, largest first, and measures a full batch in each.
+
+    A bucket's cost is the median of up to `MAX_REPEATS` batches, fewer once they have taken `REPEAT_BUDGET_NS`
+    together. Runs on the lane's thread.
+
+    Args:
+        lane: a fresh lane.
+        spec: its model.
+        on_bucket: called after each bucket, on this thread.
+
+    Returns:
+        The costs, by which no bucket is cheaper than one that it covers; empty where no bucket is known beforehand.
+
+    Raises:
+        ExecutionFailed: the model cannot run in some bucket.
+        ModelLoadFailed: it can, but not as a batch of rows.
+    """
+    measured_ns: dict[Bucket, int] = {}
+    for bucket in spec.buckets.known():
+        lane.warm_up(bucket)
+        measured_ns[bucket] = _median_cost_ns(lane, synthetic_batch(spec, bucket))
+        on_bucket(bucket)
+    return CostTable(without_noise(measured_ns))
+
+
+def check_batch_invariance(lane: Lane, spec: ModelSpec) -> None:
+    """Proves on the smallest and the largest batch of all known dims that rows give what they give alone.
+
+    Each batch runs full and one row short, so that padding rows are tried too. Floats may differ by the share
+    of their peak that the type allows (FP64 1e-9, FP32 1e-3, FP16 1e-2, BF16 4e-2; more if the card lowers
+    the precision), other types not at all. Runs on the lane's thread, after `warm_up`.
+
+    Raises:
+        ModelLoadFailed: a row's result depends on its neighbours.
+        ExecutionFailed: the model failed.
+    """
+    if spec.buckets.max_size == 1:
+        return
+    for dims in dict.fromkeys(bucket.dims for bucket in spec.buckets.known()):
+        _check_dims(lane, spec, dims)
+
+
+def synthetic_batch(spec: ModelSpec, bucket: Bucket) -> Batch:
+    """One request that fills the bucket: the same values every time, floats in [0, 1), integers 0 or 1."""
+    request = _synthetic_request(spec, bucket.dims, rows=bucket.padded_size, seed=_SEED)
+    return Batch(bucket, (request,), bucket.padded_size)
+
+
+def without_noise(measured_ns: Mapping[Bucket, int]) -> dict[Bucket, int]:
+    """Costs raised to that of the dearest bucket they cover: a larger batch, or larger dims, is never cheaper."""
+    return {
+        bucket: max(
+            cost_ns
+            for smaller, cost_ns in measured_ns.items()
+            if smaller.padded_size <= bucket.padded_size and covers(bucket.dims, smaller.dims)
+        )
+        for bucket in measured_ns
+    }
+
+
+def _median_cost_ns(lane: Lane, batch: Batch) -> int:
+    durations_ns: list[int] = []
+    while len(durations_ns) < MAX_REPEATS and sum(durations_ns) < REPEAT_BUDGET_NS:
+        timings = lane.sync(lane.enqueue(batch)).timings
+        durations_ns.append(max(1, timings.copied_out - timings.started))
+    return int(statistics.median(durations_ns))
+
+
+def _synthetic_request(spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int) -> InferenceRequest:
+    rng = np.random.default_rng(seed)
+    sizes = spec.dim_sizes(dims, rows)
+    inputs = tuple(_synthetic_values(rng, tensor.dtype, tensor.resolve(sizes)) for tensor in spec.inputs)
+    return InferenceRequest(
+        inputs=inputs,
+        rows=rows,
+        dims=dims,
+        outputs=tuple(range(len(spec.outputs))),
+        priority=1,
+        deadline_ns=0,
+        nbytes=sum(values.nbytes for values in inputs),
+        stamps=Stamps(0),
+    )
+
+
+def _synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> HostArray:
+    if dtype is DType.BYTES:
+        return np.full(shape, b"", np.object_)
+    if dtype is DType.BOOL or dtype.is_integer:
+        return rng.integers(0, 2, shape, np.uint8).astype(dtype.numpy)
+    values = rng.random(shape, np.float32)
+    return bfloat16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+
+
+def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes) -> None:
+    rows = [_synthetic_request(spec, dims, rows=1, seed=_SEED + index) for index in range(_DISTINCT_ROWS)]
+    smallest, largest = spec.buckets.batch_sizes[0], spec.buckets.batch_sizes[-1]
+    alone = [lane.sync(lane.enqueue(Batch(Bucket(smallest, dims), (row,), 1))).outputs[0] for row in rows]
+    for padded_size in sorted({smallest, largest} - {1}):
+        bucket = Bucket(padded_size, dims)
+        for size in (padded_size - 1, padded_size):
+            batch = Batch(bucket, tuple(rows[row % len(rows)] for row in range(size)), size)
+            _check_rows(spec, bucket, alone, lane.sync(lane.enqueue(batch)).outputs)
+
+
+def _check_rows(
+    spec: ModelSpec,
+    bucket: Bucket,
+    alone: Sequence[tuple[HostArray, ...]],
+    together: Sequence[tuple[HostArray, ...]],
+) -> None:
+    for index, output in enumerate(spec.outputs):
+        wanted = [alone[row % len(alone)][index] for row in range(len(together))]
+        problem = _disagreement(spec, output, wanted, [outputs[index] for outputs in together])
+        if problem is not None:
+            raise ModelLoadFailed(
+                f"model '{spec.name}': in a batch of {len(together)} rows in bucket {bucket.label}, output "
+                f"'{output.name}' {problem}: its rows depend on their neighbours, so requests cannot share a batch; "
+                "set max_batch_size in [batching] to 0 if the leading dimension is no batch, or to 1"
+            )
+
+
+def _disagreement(
+    spec: ModelSpec, output: TensorSpec, wanted: Sequence[HostArray], got: Sequence[HostArray]
+) -> str | None:
+    """How the rows of one output differ from what they give alone, or None where they agree."""
+    for row, (want_row, got_row) in enumerate(zip(wanted, got, strict=True)):
+        if want_row.shape != got_row.shape:
+            return f"has shape {list(got_row.shape)} for row {row}, alone {list(want_row.shape)}"
+    want_all, got_all = np.concatenate(wanted), np.concatenate(got)
+    if output.dtype in {DType.BYTES, DType.BOOL}:
+        count = np.count_nonzero(want_all != got_all)
+        return f"differs in {count} of {want_all.size} values" if count else None
+    want_values, got_values = _as_float64(want_all, output.dtype), _as_float64(got_all, output.dtype)
+    allowed = _tolerance(spec, output.dtype, want_values)
+    is_same = (want_all == got_all) | (np.isnan(want_values) & np.isnan(got_values))
+    with np.errstate(invalid="ignore"):
+        largest = float(np.max(np.abs(want_values - got_values), where=~is_same, initial=0.0))
+    return None if largest <= allowed else f"differs by up to {largest:.3g}, allowed is {allowed:.3g}"
+
+
+def _as_float64(values: HostArray, dtype: DType) -> npt.NDArray[np.float64]:
+    return (bfloat16_values(values) if dtype is DType.BF16 else values).astype(np.float64)
+
+
+def _tolerance(spec: ModelSpec, dtype: DType, wanted: npt.NDArray[np.float64]) -> float:
+    """Largest difference allowed: 0 for integers, else a share of the largest finite magnitude in `wanted`."""
+    if dtype not in _DTYPE_TOLERANCE:
+        return 0.0
+    share = max(_DTYPE_TOLERANCE[dtype], _PRECISION_TOLERANCE.get(spec.card.precision.mode, 0.0))
+    peak = float(np.max(np.abs(wanted), where=np.isfinite(wanted), initial=0.0))
+    return share * peak + _ABSOLUTE_TOLERANCE
