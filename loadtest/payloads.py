@@ -149,7 +149,8 @@ def dim_names(metadata: ModelMetadata, names: Sequence[str]) -> dict[tuple[str, 
     """
     places = [(tensor.name, axis) for tensor in metadata.inputs for axis in _dynamic_axes(metadata, tensor)]
     explicit = {place: f"{place[0]}:{place[1]}" for place in places if f"{place[0]}:{place[1]}" in names}
-    in_order = [name for name in names if name not in explicit.values()]
+    tensors = {tensor.name for tensor in metadata.inputs}
+    in_order = [name for name in names if name.rpartition(":")[0] not in tensors]
     found = dict(explicit)
     for tensor in metadata.inputs:
         open_places = [place for place in places if place[0] == tensor.name and place not in explicit]

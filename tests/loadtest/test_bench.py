@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from loadtest import bench
+from tests.loadtest.tiny_server import Reply, Request, in_thread, inference_server, reply
+
+app = typer.Typer()
+app.command()(bench.main)
+SHORT = ("--duration", "0.1", "--warm-up", "0.02")
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with in_thread(inference_server) as url:
+        yield url
+
+
+def test_a_closed_loop_writes_its_figures(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    arguments = ["m", "--url", url, "--concurrency", "2", "--rows", "1,2", "--json", str(path), *SHORT]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "closed c=2" in result.output
+    document = json.loads(path.read_bytes())
+    assert (document["model"], document["url"]) == ("m", url)
+    assert document["generator"]["cores"] >= 1
+    step = document["steps"][0]
+    assert step["step"]["rows"] == [1, 2]
+    assert step["summary"]["latency"]["p50_ms"] > 0
+    assert step["summary"]["stages_ms"] == {"queue": 0.5, "compute": 2.0}
+
+
+def test_an_open_loop_on_json(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    arguments = [
+        "m",
+        "--url",
+        url,
+        "--rate",
+        "100",
+        "--arrivals",
+        "constant",
+        "--wire",
+        "json",
+        "--objective-ms",
+        "1000",
+    ]
+    result = CliRunner().invoke(app, [*arguments, "--json", str(path), *SHORT])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(path.read_bytes())["steps"][0]["summary"]
+    assert summary["requests"] == summary["succeeded"] == 10
+    assert summary["goodput_per_s"] == 100.0
+
+
+def test_a_scenario(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text("[[step]]\nlabel = 'one'\nconcurrency = 1\n[[step]]\nlabel = 'two'\ncapacity_fraction = 0.1\n")
+    result = CliRunner().invoke(app, ["m", "--url", url, "--scenario", str(path), *SHORT])
+    assert result.exit_code == 0, result.output
+    assert "one" in result.output
+    assert "two" in result.output
+
+
+def test_failed_requests_are_told_by_the_exit_status() -> None:
+    seen = 0
+
+    async def tired(request: Request) -> Reply:
+        nonlocal seen
+        seen += request.method == "POST"
+        return await inference_server(request) if seen < 10 else reply(503, b'{"error": "queue full"}')
+
+    with in_thread(tired) as url:
+        result = CliRunner().invoke(app, ["m", "--url", url, "--duration", "0.2", "--warm-up", "0"])
+    assert result.exit_code == 1
+    assert "http 503" in result.output
+    assert "queue full" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--url", "nowhere"], "expected http"),
+        (["--rows", "x"], "positive integers"),
+        (["--dim", "width"], "NAME=SIZES"),
+        (["--rate", "1", "--concurrency", "1"], "exactly one"),
+        (["--scenario", "missing.toml"], "missing.toml"),
+        (["--header", "secret-without-colon"], "'Name: value'"),
+        (["--header", "X: a\r\nY: b"], "'Name: value'"),
+    ],
+)
+def test_mistakes_exit_with_2_and_say_what_to_give(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["m", *arguments])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+    assert "secret" not in result.output
