@@ -72,7 +72,7 @@ def split_media(body: bytes, content_type: str, *, max_files: int) -> tuple[Medi
 
 def _parse_content_type(content_type: str) -> tuple[str, Mapping[bytes, bytes]]:
     media_type, parameters = parse_options_header(content_type.encode("latin-1", "replace"))
-    return media_type.decode("latin-1").strip(), parameters
+    return media_type.decode("latin-1").strip().lower(), {name.lower(): value for name, value in parameters.items()}
 
 
 @dataclass(slots=True)

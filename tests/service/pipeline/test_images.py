@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+from service.pipeline.images import ImageLoader, create_image_loader
+from tests.service.pipeline.classifiers import image_tensor, make_spec
+from tests.service.pipeline.forms import FORM, form, part
+from tests.service.pipeline.image_files import encode, noise, png_claiming
+
+IMAGES = [noise(24, 32, seed=seed) for seed in range(3)]
+FILES = [encode(".png", image) for image in IMAGES]
+
+
+def loader(*, max_batch_size: int | None = 3, max_pixels: int = 10_000) -> ImageLoader:
+    leading = 1 if max_batch_size == 0 else "n"
+    spec = make_spec(max_batch_size=max_batch_size, inputs=(image_tensor((leading, 3, 24, 32)),))
+    return create_image_loader(spec, max_pixels=max_pixels)
+
+
+def row_of(image: np.ndarray) -> np.ndarray:
+    return image.transpose(2, 0, 1).astype(np.float32) * np.float32(1 / 255)
+
+
+def test_one_image_is_one_row() -> None:
+    prepared = loader().load(FILES[0], "image/png")
+    (host_images,) = prepared.inputs
+    assert prepared.rows == 1
+    assert host_images.shape == (1, 3, 24, 32)
+    assert host_images.flags.c_contiguous
+    assert not host_images.flags.writeable
+    np.testing.assert_array_equal(host_images[0], row_of(IMAGES[0]))
+
+
+def test_the_bytes_decide_not_the_content_type() -> None:
+    (host_images,) = loader().load(FILES[0], "image/jpeg").inputs
+    np.testing.assert_array_equal(host_images[0], row_of(IMAGES[0]))
+
+
+def test_images_of_a_form_are_rows_in_its_order() -> None:
+    prepared = loader().load(form(*map(part, FILES)), FORM)
+    assert prepared.rows == 3
+    np.testing.assert_array_equal(prepared.inputs[0], np.stack([row_of(image) for image in IMAGES]))
+
+
+@pytest.mark.parametrize(("max_batch_size", "limit"), [(2, 2), (0, 1)], ids=["batch of two", "no batch dimension"])
+def test_more_images_than_the_largest_batch_are_refused(max_batch_size: int, limit: int) -> None:
+    with pytest.raises(InvalidInput, match=f"more than {limit} files"):
+        loader(max_batch_size=max_batch_size).load(form(*map(part, FILES)), FORM)
+
+
+def test_a_model_without_a_batch_dimension_takes_one_image() -> None:
+    assert loader(max_batch_size=0).load(form(part(FILES[0])), FORM).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [(FILES[0][:50], InvalidInput), (b"GIF89a", UnsupportedMediaType), (png_claiming(101, 100), PayloadTooLarge)],
+)
+def test_errors_say_which_image_of_a_form(bad: bytes, error: type[Exception]) -> None:
+    body = form(part(FILES[0]), part(bad, 'form-data; name="x"; filename="b.png"'))
+    with pytest.raises(error, match=r"^image 2 of 2 \('b\.png'\): the "):
+        loader().load(body, FORM)
+
+
+def test_errors_of_a_single_image_name_no_place() -> None:
+    with pytest.raises(InvalidInput, match=r"^the PNG is truncated"):
+        loader().load(FILES[0][:50], "image/png")
