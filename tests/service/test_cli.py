@@ -1,0 +1,127 @@
+"""The command line: thin commands, honest exit statuses, a quick start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from engines.demo import catalog, wheels
+from engines.demo.wheels import Member, Wheel
+from service import cli
+from service.errors import ModelLoadFailed
+
+HEAVY = ("cv2", "fastapi", "numpy", "onnxruntime", "pydantic", "uvicorn")
+
+
+@pytest.fixture
+def runner() -> CliRunner:
+    return CliRunner()
+
+
+@pytest.fixture
+def small_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A catalogue of one model of two small files, and the cache that holds them."""
+    cache = tmp_path / "cache"
+    contents = {"m.onnx": b"model", "LICENSE": b"be kind"}
+    for name, content in contents.items():
+        (cache / "demo" / "tiny-1.0").mkdir(parents=True, exist_ok=True)
+        (cache / "demo" / "tiny-1.0" / name).write_bytes(content)
+    members = tuple(Member(name, wheels.sha256_of(cache / "demo" / "tiny-1.0" / name) or "") for name in contents)
+    wheel = Wheel("tiny", "1.0", "0" * 64, 2_000_000, members)
+    monkeypatch.setattr(catalog, "WHEELS", (wheel,))
+    monkeypatch.setattr(catalog, "MODELS", (catalog.DemoModel("orientation", wheel, "m.onnx", ("LICENSE",)),))
+    return cache
+
+
+def test_help_names_the_commands_and_imports_nothing_heavy() -> None:
+    check = (
+        "import sys; sys.argv = ['inferlane', '--help']\n"
+        "from service.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        f"print('heavy:', [name for name in {HEAVY} if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60)
+    assert "demo" in result.stdout
+    assert "doctor" in result.stdout
+    assert "heavy: []" in result.stdout
+
+
+def test_no_command_shows_the_help(runner: CliRunner) -> None:
+    result = runner.invoke(cli.app, [])
+    assert result.exit_code == 2
+    assert "Usage" in result.output
+
+
+def test_doctor_finds_that_this_machine_serves(runner: CliRunner) -> None:
+    result = runner.invoke(cli.app, ["doctor"])
+    assert result.exit_code == 0, result.output
+    assert "serve ONNX models on the CPU" in result.output
+
+
+def test_doctor_prints_json_for_scripts(runner: CliRunner) -> None:
+    result = runner.invoke(cli.app, ["doctor", "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["ok"] is True
+
+
+def test_doctor_fails_where_the_cpu_server_cannot_run() -> None:
+    """In an interpreter of its own, in which ONNX Runtime does not import."""
+    check = (
+        "import sys; sys.modules['onnxruntime'] = None; sys.argv = ['inferlane', 'doctor', '--json']\n"
+        "from service.cli import main\nmain()"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1
+    assert json.loads(result.stdout)["ok"] is False
+
+
+def test_demo_lays_the_repository_out_from_the_cache(runner: CliRunner, small_catalog: Path, tmp_path: Path) -> None:
+    target = tmp_path / "models"
+    arguments = ["demo", str(target), "--cache", str(small_catalog)]
+
+    first = runner.invoke(cli.app, arguments)
+    assert first.exit_code == 0, first.output
+    assert "orientation: 3 files written" in first.output
+    assert f"inferlane serve --repository {target}" in first.output.replace("\n", "")
+    assert (target / "orientation" / "1" / "model.onnx").read_bytes() == b"model"
+
+    (target / "orientation" / "model.toml").write_text("# mine", encoding="utf-8")
+    second = runner.invoke(cli.app, arguments)
+    assert "orientation: in place; your own model.toml kept" in second.output
+
+
+def test_demo_without_cache_and_index_says_what_is_missing(
+    small_catalog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setattr(
+        sys, "argv", ["inferlane", "demo", str(tmp_path / "models"), "--cache", str(tmp_path / "empty")]
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    said = capfd.readouterr()
+    assert "pip downloads tiny 1.0 (2 MB)" in said.out
+    assert "error: pip could not download tiny==1.0" in said.err
+    assert "PIP_FIND_LINKS=FOLDER" in said.err
+    assert not (tmp_path / "models").exists()
+
+
+def test_an_expected_error_is_one_message_with_its_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise ModelLoadFailed("mend it with: pip install 'inferlane[demo]'")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "error: mend it with: pip install 'inferlane[demo]'\n"
