@@ -138,7 +138,7 @@ def _add_by_version(
         return answer(model, None)
 
     async def of_version(model: ModelName, version: ModelVersion) -> Response:
-        if not (version.isascii() and version.isdigit()):
+        if not version.isdigit():
             raise ModelNotFound(f"version {name_text(version)} of model {name_text(model)}: a version is a number")
         return answer(model, version)
 

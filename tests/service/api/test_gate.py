@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,9 @@ from pydantic import SecretStr
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.gate import OPEN_PATHS, Access, ApiKeyGate, ApiKeys, required_access
+from service.app import create_app
 from service.errors import Forbidden, Unauthorized
+from service.settings import Settings
 from tests.doubles.control_plane import ControlPlane, Options, with_keys
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -150,6 +154,20 @@ async def test_every_route_without_a_key() -> None:
         if method != "HEAD":
             assert "no API key" in response.json()["error"]
     assert set(plane.refusals) == {"unauthorized"}
+
+
+async def test_every_route_of_the_server_itself(tmp_path: Path) -> None:
+    settings = Settings(repository=tmp_path, api_key=SecretStr("reader"), admin_api_key=SecretStr("keeper"))
+    app = create_app(settings, on_progress=lambda progress: None, on_started=lambda failures: None)
+    routes = [(method.upper(), path) for path, operations in app.openapi()["paths"].items() for method in operations]
+    assert ("POST", "/v2/models/{model}/infer") in routes
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as client:
+        for method, template in routes:
+            path = concrete(template)
+            refused = path not in OPEN_PATHS
+            assert ((await client.request(method, path)).status_code == 401) is refused, (method, path)
+            as_reader = await client.request(method, path, headers={"Authorization": "Bearer reader"})
+            assert (as_reader.status_code == 403) is (required_access(method, path) is Access.ADMIN), (method, path)
 
 
 async def test_every_route_with_the_inference_key() -> None:
