@@ -62,6 +62,11 @@ class BucketTable:
         """Whether some dimension is served at its exact size, so that not every bucket is known beforehand."""
         return any(sizes is None for sizes in self.dim_sizes)
 
+    @property
+    def exact_dims(self) -> tuple[str, ...]:
+        """The dimensions that are served at their exact size."""
+        return tuple(name for name, sizes in zip(self.dim_names, self.dim_sizes, strict=True) if sizes is None)
+
     def padded_size(self, size: int) -> int | None:
         """The smallest padded batch that holds `size` rows, or None if none does."""
         index = bisect_left(self.batch_sizes, size)

@@ -8,6 +8,7 @@ Which step raises what, in the order of a request's way:
     queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
     lane            ExecutionFailed
     repository      CardError, ModelLoadFailed (at start-up or through the repository API)
+    command line    SettingsInvalid
 
 An error is raised by the step that knows, and becomes a status once, in `service/api/errors.py`.
 The message says what was got, what is allowed and how to mend it. The statuses follow the table in
@@ -133,6 +134,13 @@ class DeadlineExceeded(ServiceError):
 
     status = 504
     reason = "timeout"
+
+
+class SettingsInvalid(ServiceError):
+    """A setting has a value that is not allowed; the server does not start."""
+
+    status = 500
+    reason = "settings"
 
 
 class CardError(ServiceError):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 
 import uvicorn
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 import service
 from service.app import create_app
@@ -63,7 +66,7 @@ class InferlaneServer(uvicorn.Server):
     has_failed = False
 
 
-def serve(settings: Settings) -> int:
+def run_server(settings: Settings) -> int:
     """Serves until told to stop; returns the process's exit status. Blocks; takes SIGINT and SIGTERM.
 
     A model that cannot be loaded ends the server, as in Triton: a service that comes up with a part of its
@@ -87,18 +90,21 @@ def serve(settings: Settings) -> int:
     def on_started(failures: Mapping[str, ServiceError]) -> None:
         progress.close()
         for name, error in failures.items():
-            console.print(f"[red]{name}[/red]: {error.message}")
+            console.print(Text.assemble((f"{name}: ", "red"), error.message), soft_wrap=True)
         if failures and settings.exit_on_error:
             server.has_failed = server.should_exit = True
             return
-        console.print(f"Inferlane {service.__version__} is ready at [bold]{url}[/bold] (API at {url}/docs)")
+        console.print(
+            f"Inferlane {service.__version__} is ready at [bold]{url}[/bold] (API: {url}/docs)", soft_wrap=True
+        )
 
     app = create_app(settings, on_progress=progress, on_started=on_started)
     server = InferlaneServer(_config(app, settings))
-    try:
+    # uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
-    except KeyboardInterrupt:
-        console.print("stopped")
+    console.print("stopped")
     return 1 if server.has_failed else 0
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from service.errors import SettingsInvalid
+
+PREFIX = "INFERLANE_"
 
 
 class Settings(BaseSettings):
     """Frozen settings of one server process. The README's table is generated from the descriptions here."""
 
-    model_config = SettingsConfigDict(env_prefix="INFERLANE_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     repository: Path = Field(Path("models"), description="Folder of the model repository.")
     host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
@@ -62,3 +66,21 @@ class Settings(BaseSettings):
         True, description="Whether responses carry a `Server-Timing` header with their stages."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+
+
+def load_settings(**options: object) -> Settings:
+    """The settings of this process: `options` first, then the environment, then the defaults.
+
+    Raises:
+        SettingsInvalid: a value is not allowed; the message names the variable, the value and what is allowed.
+    """
+    try:
+        return Settings(**options)  # type: ignore[arg-type]
+    except ValidationError as error:
+        problems = [
+            f"{PREFIX}{str(problem['loc'][0]).upper()}: got {problem['input']!r}, {problem['msg'].lower()}"
+            for problem in error.errors()
+        ]
+        raise SettingsInvalid("; ".join(problems)) from None
+    except SettingsError as error:
+        raise SettingsInvalid(f"{error}; lists are written as JSON") from None

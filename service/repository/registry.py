@@ -7,17 +7,14 @@ old one finish what it has taken. Looking a model up and submitting to it within
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from service.errors import ModelNotFound, NotReady, ServiceError, ShuttingDown
+from service.errors import CardError, ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
 from service.repository.layout import ModelFolder, find, scan
 from service.repository.loader import ModelLoader, OnProgress
 from service.repository.served import IndexEntry, ModelState, ServedModel
 from service.telemetry.recorder import Recorder
-
-_log = logging.getLogger(__name__)
 
 
 class Registry:
@@ -119,17 +116,16 @@ class Registry:
 
         Raises:
             ModelNotFound: it is not in the repository.
-            CardError, ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
+            ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
         """
         folder = await asyncio.to_thread(find, self._repository, name)
         async with self._lock(name):
             try:
                 await self._load_latest(folder)
-            except ServiceError as error:
-                _log.error("model '%s' could not be loaded: %s", name, error.message)
+            except (CardError, ModelLoadFailed) as error:
                 version = folder.versions[-1].version if folder.versions else ""
                 self._unavailable[name] = IndexEntry(name, version, ModelState.UNAVAILABLE, error.message)
-                raise
+                raise ModelLoadFailed(f"failed to load '{name}': {error.message}") from error
 
     async def unload(self, name: str) -> None:
         """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error."""

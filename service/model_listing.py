@@ -1,0 +1,120 @@
+"""What a repository would serve: every model opened, none warmed. Behind `inferlane models`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from service.app import open_backend
+from service.errors import ServiceError
+from service.models import ModelSpec
+from service.repository.card import load_card
+from service.repository.layout import ModelFolder, scan
+from service.tensors import TensorSpec
+
+MAX_BUCKETS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ModelListing:
+    """One model of the repository, or why it cannot be served.
+
+    Attributes:
+        name: the model's name.
+        version: the version that would be served, empty if none can.
+        platform: Triton's word for the backend.
+        task: what `/predict` makes of it.
+        inputs: as `name dtype [dims]`.
+        outputs: likewise.
+        buckets: labels of the padded shapes, largest first; empty where sizes are served exactly.
+        exact_dims: dimensions that are served at their exact size.
+        lanes: batches that run at once.
+        error: why it cannot be served, empty if it can.
+    """
+
+    name: str
+    version: str = ""
+    platform: str = ""
+    task: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+    exact_dims: tuple[str, ...] = ()
+    lanes: int = 0
+    error: str = ""
+
+
+def list_models(repository: Path, *, cpu_threads: int) -> tuple[ModelListing, ...]:
+    """Every model of a repository, in the order of names; blocking.
+
+    Raises:
+        ModelLoadFailed: the repository itself cannot be read.
+    """
+    return tuple(_list_one(folder, cpu_threads) for folder in scan(repository).values())
+
+
+def to_dicts(listings: tuple[ModelListing, ...]) -> list[dict[str, object]]:
+    """The listings as JSON-able objects."""
+    return [asdict(listing) for listing in listings]
+
+
+def render(listings: tuple[ModelListing, ...]) -> Table:
+    """The listings as a table for a terminal."""
+    table = Table("model", "version", "task", "inputs → outputs", "buckets", "lanes", show_lines=True)
+    for listing in listings:
+        if listing.error:
+            table.add_row(listing.name, listing.version, "", f"[red]{listing.error}[/red]", "", "")
+            continue
+        tensors = "\n".join((*listing.inputs, *(f"→ {output}" for output in listing.outputs)))
+        table.add_row(
+            listing.name,
+            listing.version,
+            listing.task,
+            tensors.replace("[", "\\["),
+            _buckets(listing),
+            str(listing.lanes),
+        )
+    return table
+
+
+def _list_one(folder: ModelFolder, cpu_threads: int) -> ModelListing:
+    try:
+        version = folder.version()
+        backend = open_backend(load_card(folder.path), version, cpu_threads=cpu_threads)
+    except ServiceError as error:
+        return ModelListing(folder.name, error=error.message)
+    try:
+        return _listing(backend.spec, backend.lane_count)
+    finally:
+        backend.close()
+
+
+def _listing(spec: ModelSpec, lanes: int) -> ModelListing:
+    buckets = spec.buckets
+    return ModelListing(
+        name=spec.name,
+        version=spec.version,
+        platform=spec.platform,
+        task=spec.card.task,
+        inputs=tuple(_tensor(tensor) for tensor in spec.inputs),
+        outputs=tuple(_tensor(tensor) for tensor in spec.outputs),
+        buckets=tuple(bucket.label for bucket in buckets.known()),
+        exact_dims=tuple(
+            name for name, sizes in zip(buckets.dim_names, buckets.dim_sizes, strict=True) if sizes is None
+        ),
+        lanes=lanes,
+    )
+
+
+def _tensor(tensor: TensorSpec) -> str:
+    return f"{tensor.name} {tensor.dtype.value} [{', '.join(str(dim) for dim in tensor.dims)}]"
+
+
+def _buckets(listing: ModelListing) -> str:
+    if listing.exact_dims:
+        return f"exact {', '.join(listing.exact_dims)}: not warmed, sizes never join"
+    shown = " ".join(listing.buckets[:MAX_BUCKETS_SHOWN])
+    rest = len(listing.buckets) - MAX_BUCKETS_SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown
