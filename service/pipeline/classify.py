@@ -71,12 +71,20 @@ class ClassifyTask:
         }
 
     def _best(self, row: npt.NDArray[np.float32], top_k: int) -> list[dict[str, object]]:
-        order = np.argsort(-row, kind="stable")[:top_k]  # stable: of equal scores the lower index comes first
+        order = likeliest(row, top_k)
         labels = self.spec.card.labels
         return [
             {"label": labels[index] if labels else str(index), "index": index, "score": score}
             for index, score in zip(order.tolist(), row[order].tolist(), strict=True)
         ]
+
+
+def likeliest(row: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:
+    """Indices of the `top_k` highest values, descending; of equal values the lower index comes first."""
+    rank = min(top_k, len(row))
+    threshold = np.partition(row, -rank)[-rank]
+    candidates = np.flatnonzero(row >= threshold)  # few, so that only they need sorting
+    return candidates[np.argsort(-row[candidates], kind="stable")[:rank]]
 
 
 def to_probabilities(scores: HostArray) -> npt.NDArray[np.float32]:

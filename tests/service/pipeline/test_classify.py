@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
-from service.pipeline.classify import ClassifyTask, create_classify_task, to_probabilities
+from service.pipeline.classify import ClassifyTask, create_classify_task, likeliest, to_probabilities
 from service.tensors import DType, TensorSpec
 from tests.service.pipeline.classifiers import make_spec
 from tests.service.pipeline.image_files import encode, noise
@@ -77,6 +77,12 @@ def test_the_answer_is_json_and_sorted(logits: np.ndarray, top_k: int) -> None:
         found = [prediction["score"] for prediction in result["predictions"]]
         assert found == sorted(row.tolist(), reverse=True)[:top_k]
         assert found == [float(row[prediction["index"]]) for prediction in result["predictions"]]
+
+
+@given(npst.arrays(np.float32, st.integers(1, 300), elements=st.sampled_from([0.0, 0.25, 0.5])), st.integers(1, 400))
+def test_of_equal_scores_the_lower_index_comes_first(row: np.ndarray, top_k: int) -> None:
+    expected = sorted(range(len(row)), key=lambda index: (-row[index], index))[:top_k]
+    assert likeliest(row, top_k).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
