@@ -99,6 +99,19 @@ class TensorSpec:
         return tuple(dim if isinstance(dim, int) else sizes[dim] for dim in self.dims)
 
 
+def first_not_utf8(values: HostArray) -> int | None:
+    """Flat index of the first element of a BYTES array that is not UTF-8, or None.
+
+    ONNX Runtime takes no other text, so input is refused by this before it joins a batch.
+    """
+    for index, value in enumerate(values.flat):
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return index
+    return None
+
+
 def element_count(shape: Sequence[int]) -> int:
     """Product of the extents, in unbounded integers: no overflow, whatever a client sends."""
     count = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -122,11 +121,21 @@ def misfit(spec: ModelSpec, bucket: Bucket, host_outputs: tuple[HostArray, ...])
     return None
 
 
+class _OrtMemory:
+    """Lends the memory of one value to NumPy, and keeps the value alive as long as an array uses it."""
+
+    def __init__(self, value: OrtValue, dtype: DType) -> None:
+        self.value = value
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(value.shape()),
+            "typestr": dtype.numpy.str,
+            "data": (value.data_ptr(), False),
+        }
+
+
 def _view(value: OrtValue, dtype: DType) -> HostArray:
-    """ONNX Runtime's own memory as an array; the binding keeps it alive until its outputs are bound anew."""
-    shape = tuple(value.shape())
-    nbytes = element_count(shape) * dtype.itemsize
-    if nbytes == 0:
-        return np.empty(shape, dtype.numpy)
-    memory = (ctypes.c_byte * nbytes).from_address(value.data_ptr())
-    return np.frombuffer(memoryview(memory), dtype.numpy).reshape(shape)
+    """ONNX Runtime's own memory as an array; `OrtValue.numpy` would copy it, and cannot for BF16."""
+    if 0 in value.shape():
+        return np.empty(value.shape(), dtype.numpy)
+    return np.asarray(_OrtMemory(value, dtype))
