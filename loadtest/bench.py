@@ -25,6 +25,8 @@ from loadtest.report import StepReport, report_json, stages_table, steps_table
 from loadtest.scenario import Step, check_step, load_scenario
 from loadtest.session import Session, run_in_loop
 
+_TABLE_COLUMNS = 124
+
 
 def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
     model: Annotated[str, typer.Argument(help="Name of the model.")],
@@ -49,7 +51,6 @@ def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
     json: Annotated[Path | None, typer.Option(help="File to write all figures to.")] = None,
 ) -> None:
     """Loads MODEL and reports throughput, latency percentiles from the due times, errors and server stages."""
-    console = Console()
     try:
         defaults = Step(
             concurrency=concurrency if concurrency or rate or scenario else 1,
@@ -77,7 +78,7 @@ def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
     except LoadTestError as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(2) from error
-    _print(console, f"{model} at {url}", reports)
+    _print(f"{model} at {url}", reports)
     if json is not None:
         json.write_bytes(report_json(reports, _about(url, model)))
     if any(report.summary.errors for report in reports):
@@ -100,7 +101,9 @@ def _headers(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def _print(console: Console, title: str, reports: Sequence[StepReport]) -> None:
+def _print(title: str, reports: Sequence[StepReport]) -> None:
+    # A narrow terminal wraps lines, which is legible; rich would cut figures short instead.
+    console = Console(width=max(Console().width, _TABLE_COLUMNS))
     console.print(steps_table(title, reports))
     stages = stages_table(reports)
     if stages is not None:

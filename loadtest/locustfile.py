@@ -9,16 +9,21 @@ outputs. For precise latencies take `python -m loadtest.bench`: a locust user is
 from __future__ import annotations
 
 import functools
+import logging
 import random
+import threading
 import urllib.request
 from argparse import ArgumentParser
 from typing import Any, cast
 
 from locust import FastHttpUser, constant_throughput, events, task
+from locust.exception import StopUser
 
 from loadtest.errors import LoadTestError
 from loadtest.metadata import ModelMetadata, answer_fault, model_path, parse_metadata
 from loadtest.payloads import Payload, PayloadPlan, Wire, build_payloads, parse_dims, parse_sizes
+
+_LOG = logging.getLogger("loadtest.locustfile")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,9 +66,11 @@ class InferenceUser(FastHttpUser):
             self.metadata = _metadata(str(self.host).rstrip("/"), options.model)
             self.payloads = _payloads(self.metadata, self.wire, options.rows, tuple(options.dim), options.seed)
         except (OSError, LoadTestError) as error:
+            _LOG.error("model %r at %s: %s", options.model, self.host, error)
             self.environment.process_exit_code = 2
-            self.environment.runner.quit()
-            raise LoadTestError(f"model {options.model!r} at {self.host}: {error}") from error
+            # Not from here: this user is one of those that quitting waits for. Locust makes threads into greenlets.
+            threading.Thread(target=self.environment.runner.quit).start()
+            raise StopUser from error
 
     def wait_time(self) -> float:
         """Seconds until the next request, so that the user keeps its throughput where one is given."""

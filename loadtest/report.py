@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import orjson
+from rich.box import SIMPLE
 from rich.table import Table
 
 from loadtest.arrivals import NS_PER_S
@@ -156,32 +157,18 @@ def _mean_stages_ms(records: Iterable[RequestRecord]) -> dict[str, float]:
 
 
 def steps_table(title: str, reports: Sequence[StepReport]) -> Table:
-    """One line a step: read errors first, then send lag, then the rest."""
-    table = Table(title=title)
+    """One line a step, latencies in milliseconds from the due time; rates are per second."""
+    table = Table(title=title, box=SIMPLE)
     table.add_column("step")
-    names = (
-        "due/s",
-        "answers/s",
-        "rows/s",
-        "goodput/s",
-        "p50 ms",
-        "p90 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "max ms",
-        "lag p99 ms",
-    )
-    for name in names:
-        table.add_column(name, justify="right")
+    for name in ("due/s", "answers/s", "rows/s", "goodput/s", "p50", "p90", "p99", "p99.9", "max", "lag p99"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("errors")
     for report in reports:
         summary = report.summary
-        latency = summary.latency
-        times = (
-            (None,) * 5
-            if latency is None
-            else (latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.p999_ms, latency.max_ms)
-        )
+        times: tuple[float | None, ...] = (None,) * 5
+        if summary.latency is not None:
+            found = summary.latency
+            times = (found.p50_ms, found.p90_ms, found.p99_ms, found.p999_ms, found.max_ms)
         figures = (
             summary.offered_per_s,
             summary.throughput_per_s,
@@ -196,16 +183,16 @@ def steps_table(title: str, reports: Sequence[StepReport]) -> Table:
 
 
 def stages_table(reports: Sequence[StepReport]) -> Table | None:
-    """Mean server stages in milliseconds, one line a step, or None if no answer told them."""
+    """Mean server stages in milliseconds, one line a stage and one column a step; None if no answer told them."""
     names = list(dict.fromkeys(name for report in reports for name in report.summary.stages_ms))
     if not names:
         return None
-    table = Table(title="mean server stages, ms")
-    table.add_column("step")
-    for name in names:
-        table.add_column(name, justify="right")
+    table = Table(title="mean server stages, ms", box=SIMPLE)
+    table.add_column("stage")
     for report in reports:
-        table.add_row(report.step.title, *(_cell(report.summary.stages_ms.get(name)) for name in names))
+        table.add_column(report.step.title, justify="right")
+    for name in names:
+        table.add_row(name, *(_cell(report.summary.stages_ms.get(name)) for report in reports))
     return table
 
 
