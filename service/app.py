@@ -77,12 +77,12 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
         lag.stop()
         pool.shutdown()
 
-    app = FastAPI(title="Inferlane", version=service.__version__, lifespan=lifespan)
+    app = FastAPI(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
-    app.add_middleware(InferenceEndpoint, _inference(settings, registry, recorder, pool, threads))
+    app.add_middleware(InferenceEndpoint, inference=_inference(settings, registry, recorder, pool, threads))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
-        app.add_middleware(ApiKeyGate, keys, recorder.record_unattributed)
+        app.add_middleware(ApiKeyGate, keys=keys, on_refusal=recorder.record_unattributed)
     install_openapi(app, keys_enabled=keys.is_enabled)
     install_error_handlers(app, overload_status=settings.overload_status)
     return app

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.errors import error_response
-from service.errors import Forbidden, ServiceError, Unauthorized
+from service.errors import Forbidden, ServiceError, SettingsInvalid, Unauthorized
 
 OPEN_PATHS = frozenset(
     {"/v2/health/live", "/v2/health/ready", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
@@ -58,7 +58,7 @@ class ApiKeys:
         """Keys as the settings hold them.
 
         Raises:
-            ValueError: a key is empty or framed by white space, so that no header could ever carry it.
+            SettingsInvalid: a key is empty or framed by white space, so that no header could ever carry it.
         """
         return cls(_key_bytes("INFERLANE_API_KEY", api_key), _key_bytes("INFERLANE_ADMIN_API_KEY", admin_api_key))
 
@@ -143,7 +143,7 @@ def _key_bytes(variable: str, secret: SecretStr | None) -> bytes | None:
         return None
     key = secret.get_secret_value()
     if not key or key != key.strip():
-        raise ValueError(
+        raise SettingsInvalid(
             f"{variable} is empty or begins or ends with white space, so no request could carry it; "
             "give a key without white space around it, or leave the variable out to need none"
         )

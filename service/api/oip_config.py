@@ -44,11 +44,6 @@ def config_dtype(dtype: DType) -> str:
     return "TYPE_STRING" if dtype is DType.BYTES else f"TYPE_{dtype.value}"
 
 
-def default_priority_level(batching: BatchingCard) -> int:
-    """The level of a request that names none: the middle one, the more urgent of two."""
-    return (batching.priority_levels + 1) // 2
-
-
 def _tensor(spec: ModelSpec, tensor: TensorSpec) -> dict[str, Any]:
     dims = tensor.wire_shape[1:] if spec.has_batch_dim else tensor.wire_shape
     return {"name": tensor.name, "data_type": config_dtype(tensor.dtype), "dims": dims}
@@ -65,7 +60,7 @@ def _dynamic_batching(spec: ModelSpec) -> dict[str, Any]:
         "max_queue_delay_microseconds": batching.max_queue_delay_ns // 1000,
         "preserve_ordering": False,
         "priority_levels": batching.priority_levels,
-        "default_priority_level": default_priority_level(batching),
+        "default_priority_level": batching.default_priority,
         "default_queue_policy": {
             "timeout_action": "REJECT",
             "default_timeout_microseconds": batching.default_timeout_ns // 1000,

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.api.gate import OPEN_PATHS, Access, ApiKeyGate, ApiKeys, required_access
 from service.app import create_app
-from service.errors import Forbidden, Unauthorized
+from service.errors import Forbidden, SettingsInvalid, Unauthorized
 from service.settings import Settings
 from tests.doubles.control_plane import ControlPlane, Options, with_keys
 
@@ -128,7 +128,7 @@ def test_no_other_token_opens(token: bytes, keys: ApiKeys) -> None:
 
 @pytest.mark.parametrize("key", ["", " ", "key ", "\nkey", "key\n"])
 def test_key_that_no_header_carries_is_refused_at_start(key: str) -> None:
-    with pytest.raises(ValueError, match="INFERLANE_ADMIN_API_KEY is empty or begins or ends with white space"):
+    with pytest.raises(SettingsInvalid, match="INFERLANE_ADMIN_API_KEY is empty or begins or ends with white space"):
         ApiKeys.from_secrets(None, SecretStr(key))
 
 

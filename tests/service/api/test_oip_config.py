@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.api.oip_config import config_dtype, default_priority_level, model_config
+from service.api.oip_config import config_dtype, model_config
 from service.api.schemas import ModelConfiguration
 from service.cards import NS_PER_MS, BatchingCard, LanesCard, ModelCard, ShapeRange
 from service.models import ModelSpec, build_spec
@@ -41,7 +41,7 @@ def test_batching_model() -> None:
         "max_queue_delay_microseconds": 500,
         "preserve_ordering": False,
         "priority_levels": 2,
-        "default_priority_level": 1,
+        "default_priority_level": 2,
         "default_queue_policy": {
             "timeout_action": "REJECT",
             "default_timeout_microseconds": 3000,
@@ -77,6 +77,6 @@ def test_agrees_with_its_documentation(max_batch_size: int | None, platform: str
     assert ModelConfiguration.model_validate(config).model_dump(exclude_unset=True) == config
 
 
-@pytest.mark.parametrize(("levels", "default"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+@pytest.mark.parametrize(("levels", "default"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
 def test_default_priority_level(levels: int, default: int) -> None:
-    assert default_priority_level(BatchingCard(priority_levels=levels)) == default
+    assert BatchingCard(priority_levels=levels).default_priority == default
