@@ -12,12 +12,14 @@ a figure is the median of its rounds. Needs `onnx`, `onnxruntime` and the instal
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +32,7 @@ from rich.table import Table
 from loadtest.clock import SystemClock
 from loadtest.connection import Answer, Endpoint
 from loadtest.errors import LoadTestError
+from loadtest.metadata import ITEM_BYTES, ModelMetadata
 from loadtest.processes import serving
 from loadtest.report import Summary, summarise
 from loadtest.scenario import Step
@@ -120,7 +123,7 @@ def measure(service: Endpoint, side: Side, model: str, step: Step) -> Summary:
     async def run() -> Summary:
         async with SystemClock() as clock:
             metadata = await Session(endpoint=service, model=model).metadata(clock)
-            fault = _no_fault if side.is_echo else None
+            fault = partial(echo_fault, row_bytes(metadata)) if side.is_echo else None
             session = Session(endpoint=side.endpoint, model=model)
             return summarise(await session.run_step(clock, metadata, step, fault=fault))
 
@@ -130,9 +133,15 @@ def measure(service: Endpoint, side: Side, model: str, step: Step) -> Summary:
     return summary
 
 
-def _no_fault(_: Answer) -> str | None:
-    """The echo's answer is the request itself: nothing in it to look for."""
-    return None
+def row_bytes(metadata: ModelMetadata) -> int:
+    """Bytes of one row of all inputs on the binary wire."""
+    return sum(math.prod(tensor.shape[1:]) * ITEM_BYTES[tensor.datatype] for tensor in metadata.inputs)
+
+
+def echo_fault(least_bytes: int, answer: Answer) -> str | None:
+    """What is wrong with an echo: it must be longer than the tensor, since the JSON header comes back as well."""
+    got_bytes = len(answer.body)
+    return None if got_bytes > least_bytes else f"the echo has {got_bytes} bytes, the tensor alone {least_bytes}"
 
 
 def front_end_bar(bar: Bar, service: Endpoint, echo: Endpoint, model: str, rounds: Rounds) -> BarResult:

@@ -11,7 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from loadtest import speed
-from loadtest.speed import BATCHING_BAR, LARGE_BAR, SMALL_BAR, Bar, Rounds, judge, take_turns
+from loadtest.connection import Answer
+from loadtest.metadata import ModelMetadata, TensorMetadata
+from loadtest.speed import BATCHING_BAR, LARGE_BAR, SMALL_BAR, Bar, Rounds, echo_fault, judge, row_bytes, take_turns
 from loadtest.speed_models import CNN_SIDE, add_model, cnn_model, identity_model
 
 app = typer.Typer()
@@ -32,6 +34,14 @@ app.command()(speed.main)
 def test_bars(bar: Bar, subject: list[float], reference: list[float], result: float, is_met: bool) -> None:
     judged = judge(bar, subject, reference)
     assert (judged.result, judged.is_met) == (result, is_met)
+
+
+def test_an_echo_must_bring_the_tensor_back() -> None:
+    image = ModelMetadata("m", (TensorMetadata("x", "FP32", (-1, 3, 2)), TensorMetadata("z", "UINT8", (-1, 5))), ())
+    assert row_bytes(image) == 29
+    full, empty = (Answer(200, None, 0, 0, 0, body=bytes(count)) for count in (30, 0))
+    assert echo_fault(29, full) is None
+    assert "0 bytes" in (echo_fault(29, empty) or "")
 
 
 def test_sides_take_turns() -> None:
