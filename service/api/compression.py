@@ -24,10 +24,12 @@ def decode_body(encoding: bytes | None, body: bytes | bytearray, limit_bytes: in
     Raises:
         Unsupported: another encoding, or several.
         InvalidInput: the compressed data is corrupt, cut short, or followed by more.
-        PayloadTooLarge: the decompressed body would exceed `limit_bytes`.
+        PayloadTooLarge: the decompressed body exceeds `limit_bytes`.
     """
     name = b"identity" if encoding is None else encoding.strip().lower()
     if name in (b"", b"identity"):
+        if len(body) > limit_bytes:
+            raise PayloadTooLarge(f"the request body exceeds {limit_bytes} bytes; send less in one request")
         return body
     window_bits = _WINDOW_BITS.get(name)
     if window_bits is None:

@@ -38,10 +38,10 @@ def locate_parts(headers: Sequence[InputHeader], *, start: int, end: int, model:
             continue
         offset += header.binary_bytes
         if offset > end:
-            hint = "" if start < end else "; Inference-Header-Content-Length says that no binary data follows the JSON"
+            hint = "; nothing follows the JSON: is Inference-Header-Content-Length set to the JSON's length?"
             raise InvalidInput(
                 f"unexpected size for input '{header.tensor.name}', expecting {offset - end} additional bytes for "
-                f"model '{model}'{hint}"
+                f"model '{model}'{hint if start == end else ''}"
             )
         _check_size(header, header.binary_bytes, model)
     if offset != end:

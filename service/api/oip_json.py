@@ -64,7 +64,7 @@ def json_from_array(array: HostArray, tensor: TensorSpec) -> HostArray | list[st
         return _texts(flat.tolist(), tensor.name)
     if tensor.dtype not in _FLOATS:
         return flat
-    numbers = _as_json_floats(flat, tensor.dtype)
+    numbers: npt.NDArray[Any] = widen_bf16(flat) if tensor.dtype is DType.BF16 else flat
     if not np.isfinite(numbers).all():
         raise InvalidInput(
             f"output '{tensor.name}' holds NaN or infinity, which JSON cannot express; "
@@ -144,13 +144,6 @@ def _round_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     # Adding just under half a unit of the last kept place, or exactly half where that place is odd, carries into
     # it precisely when the value must be rounded up.
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def _as_json_floats(flat: HostArray, dtype: DType) -> HostArray:
-    """The JSON encoder knows no BF16, and would write FP16 with more digits lost than FP32 costs."""
-    if dtype is DType.BF16:
-        return widen_bf16(flat)
-    return flat.astype(np.float32) if dtype is DType.FP16 else flat
 
 
 def _texts(elements: Iterable[bytes], name: str) -> list[str]:
