@@ -288,25 +288,12 @@ def test_answers_may_arrive_in_any_pieces(cuts: list[int], is_chunked: bool) -> 
     )
     raw = b"HTTP/1.1 200 OK\r\nServer-Timing: q;dur=1\r\n" + framing
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        rest = raw
-        for cut in cuts:
-            writer.write(rest[:cut])
-            rest = rest[cut:]
-            await asyncio.sleep(0)
-        writer.write(rest)
-        await writer.drain()
-        writer.close()
+    async def handler(request: Request) -> Reply:
+        return Reply(raw, cuts=cuts)
 
     async def run() -> Answer:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-        async with Client(endpoint, ManualClock(), max_connections=1) as client:
-            answer = await client.fetch(frame(client))
-        server.close()
-        await server.wait_closed()
-        return answer
+        async with connected(handler) as (_, client):
+            return await client.fetch(frame(client))
 
     answer = asyncio.run(run())
     assert (answer.status, answer.body, answer.server_timing) == (200, b"abc", b"q;dur=1")

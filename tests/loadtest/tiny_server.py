@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loadtest.connection import Endpoint
@@ -22,10 +22,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """Raw bytes to write; `closes` ends the connection after them."""
+    """Raw bytes to write, the first of them in pieces of `cuts` bytes; `closes` ends the connection after them."""
 
     raw: bytes
     closes: bool = False
+    cuts: Sequence[int] = ()
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
@@ -44,14 +45,20 @@ class TinyServer:
         self.connections = 0
         self._arrived = asyncio.Condition()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> TinyServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for _ in range(5):  # a connection that is just being accepted becomes known within so many turns
+            await asyncio.sleep(0)
         self.hang_up()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)
 
     @property
@@ -67,9 +74,14 @@ class TinyServer:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.add(writer)
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 request = await self._read(reader)
@@ -77,7 +89,12 @@ class TinyServer:
                     self.requests.append(request)
                     self._arrived.notify_all()
                 answer = await self._handler(request)
-                writer.write(answer.raw)
+                rest = answer.raw
+                for cut in answer.cuts:
+                    writer.write(rest[:cut])
+                    rest = rest[cut:]
+                    await asyncio.sleep(0)
+                writer.write(rest)
                 if answer.closes:
                     return
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
