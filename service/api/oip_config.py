@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.cards import BatchingCard
 from service.models import ModelSpec
 from service.tensors import DType, TensorSpec
 

@@ -25,7 +25,7 @@ class Watched:
     """One request that the watchdog knows.
 
     Attributes:
-        is_reading: whether its body is still arriving.
+        is_reading: whether its body is awaited.
         is_too_slow: set by the watchdog, together with the cancellation of `task`, when that took too long.
         waiting_on: the batcher and the queued request whose answer it awaits, or None.
     """
@@ -36,7 +36,7 @@ class Watched:
         self.receive = receive
         self.task = task
         self.since_ns = since_ns
-        self.is_reading = True
+        self.is_reading = False
         self.is_too_slow = False
         self.waiting_on: tuple[Batcher, Pending] | None = None
         self.listener: asyncio.Task[None] | None = None
@@ -95,8 +95,7 @@ class Watchdog:
 
 async def _listen(watched: Watched) -> None:
     """After its body an ASGI client can only say that it has gone; then its request leaves the queue."""
-    while (await watched.receive())["type"] != "http.disconnect":
-        pass
-    if watched.waiting_on is not None:
+    message = await watched.receive()
+    if message["type"] == "http.disconnect" and watched.waiting_on is not None:
         batcher, pending = watched.waiting_on
         batcher.cancel(pending)
