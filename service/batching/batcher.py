@@ -13,7 +13,7 @@ from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
-from service.buckets import CostTable, DimSizes
+from service.buckets import Bucket, CostTable, DimSizes
 from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
@@ -195,13 +195,15 @@ class Batcher:
         self._queue.take(action.items)
         for item in action.items:
             item.request.stamps.dispatched = now_ns
+        self._hand_over(action, rules, now_ns)
+
+    def _hand_over(self, action: Dispatch, rules: Rules, now_ns: int) -> None:
         requests = tuple(item.request for item in action.items)
         batch = Batch(action.bucket, requests, sum(item.rows for item in action.items))
         lane_id = action.lane_id
+        cost_ns = rules.costs.cost_ns(action.bucket)
         self._lanes_in_flight[lane_id] += 1
-        self._lanes_free_at_ns[lane_id] = max(now_ns, self._lanes_free_at_ns[lane_id]) + rules.costs.cost_ns(
-            action.bucket
-        )
+        self._lanes_free_at_ns[lane_id] = max(now_ns, self._lanes_free_at_ns[lane_id]) + cost_ns
         self._dispatched[id(batch)] = action.items
         self._pool.dispatch(lane_id, batch)
 
@@ -215,14 +217,28 @@ class Batcher:
         if not self._lanes_in_flight[lane_id]:
             self._lanes_free_at_ns[lane_id] = 0
         items = self._dispatched.pop(id(batch))
+        if isinstance(outcome, ServiceError) and len(items) > 1:
+            self._run_apart(items, lane_id)
         if len(self._queue):
             self._step()
         if isinstance(outcome, BatchResult):
             self._resolve(batch, items, outcome, lane_id)
-        else:
-            for item in items:
-                _fail(item, outcome)
+        elif len(items) == 1:
+            _fail(items[0], outcome)
         self._check_drained()
+
+    def _run_apart(self, items: tuple[Pending, ...], lane_id: int) -> None:
+        """Runs the requests of a failed batch one by one: whichever broke it fails alone, its neighbours do not.
+
+        They go to the same lane at once, beyond its depth; until they are done the policy sees it as full.
+        """
+        rules = self._rules
+        assert rules is not None, "only a started batcher dispatches"
+        now_ns = self._clock()
+        for item in items:
+            padded_size = rules.buckets.padded_size(item.rows)
+            assert padded_size is not None, "the request fitted a larger batch before"
+            self._hand_over(Dispatch((item,), Bucket(padded_size, item.home), lane_id), rules, now_ns)
 
     def _resolve(self, batch: Batch, items: tuple[Pending, ...], result: BatchResult, lane_id: int) -> None:
         timings = result.timings

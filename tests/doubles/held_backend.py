@@ -9,7 +9,7 @@ import numpy as np
 
 from service.buckets import Bucket
 from service.models import ModelSpec
-from service.requests import Batch, BatchResult, BatchTimings
+from service.requests import Batch, BatchResult, BatchTimings, InferenceRequest
 from service.runtime.protocol import Ticket
 
 
@@ -37,8 +37,8 @@ class HeldLane:
         self._backend.permits.acquire()
         with self._backend.lock:
             self._backend.open_count -= 1
-        if self._backend.fail_with is not None:
-            raise self._backend.fail_with()
+        for error in filter(None, map(self._backend.fails_on, ticket.requests)):
+            raise error
         now = self._backend.clock()
         outputs = tuple(
             tuple(request.inputs[0] * np.float32(index + 2) for index in request.outputs) for request in ticket.requests
@@ -64,7 +64,7 @@ class HeldBackend:
         self.warmed: list[Bucket] = []
         self.begun = threading.Semaphore(0)
         self.permits = threading.Semaphore(0 if held else 1 << 30)
-        self.fail_with: Callable[[], Exception] | None = None
+        self.fails_on: Callable[[InferenceRequest], Exception | None] = lambda request: None
         self.open_count = 0
         self.max_open_count = 0
         self.closed_lanes = 0

@@ -38,7 +38,7 @@ pytestmark = [
         ["-m", "simple", "--concurrency-range", "1:4:3"],
         ["-m", "simple", "-b", "4", "--input-tensor-format", "json", "--output-tensor-format", "json"],
         ["-m", "simple", "--async", "--request-rate-range", "100", "--request-distribution", "poisson"],
-        ["-m", "encoder", "--shape", "input_ids:12", "--shape", "attention_mask:12"],
+        ["-m", "encoder", "--shape", "input_ids:12", "--shape", "attention_mask:12", "--input-data", "zero"],
     ],
     ids=["binary", "json", "rate", "dynamic"],
 )

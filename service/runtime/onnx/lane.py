@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from service.buckets import Bucket
-from service.errors import ExecutionFailed, ModelLoadFailed
+from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
 from service.runtime.onnx.buffers import HostScratch, gather, input_plans, output_plans, scatter
@@ -88,11 +88,17 @@ class OnnxLane:
         """Runs the model with the GIL released and copies every request's rows out.
 
         Raises:
-            ExecutionFailed: ONNX Runtime failed on this batch; the lane goes on working.
+            InvalidInput: an operator refused a value, such as an index out of bounds; the lane goes on working.
+            ExecutionFailed: ONNX Runtime failed on this batch otherwise; the lane goes on working.
         """
         flight = cast(_InFlight, ticket)
         batch = flight.batch
-        host_outputs = self._execute(flight.run, batch.bucket)
+        try:
+            host_outputs = self._execute(flight.run, batch.bucket)
+        except ExecutionFailed as error:
+            if flight.run.is_refused():
+                raise InvalidInput(f"values that the model cannot take: {error.message}") from error
+            raise
         computed = self._clock_ns()
         problem = misfit(self._spec, batch.bucket, host_outputs)
         if problem is not None:

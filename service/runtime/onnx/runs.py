@@ -9,7 +9,7 @@ import numpy as np
 from service.buckets import Bucket
 from service.models import ModelSpec
 from service.runtime.onnx.buffers import HostScratch
-from service.runtime.onnx.session import element_type
+from service.runtime.onnx.session import element_type, refuses
 from service.tensors import BATCH_DIM, DType, HostArray, TensorSpec, element_count
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ class BucketRun(Protocol):
     def execute(self) -> tuple[HostArray, ...]:
         """Runs the model, GIL released; the outputs are valid until the next `execute`."""
 
+    def is_refused(self) -> bool:
+        """Whether some operator refuses the values in `host_inputs`, such as an index out of bounds.
+
+        Asked after `execute` has failed. A bound run loses ONNX Runtime's status, so this runs the model once more.
+        """
+
 
 class BoundRun:
     """A run whose inputs, and outputs where their shapes are known, are bound to host memory for good."""
@@ -39,6 +45,7 @@ class BoundRun:
         self.host_inputs = tuple(host_scratch.take(t, t.resolve(self._sizes)) for t in spec.inputs)
         for tensor, host in zip(spec.inputs, self.host_inputs, strict=True):
             self._binding.bind_input(tensor.name, _CPU, 0, element_type(tensor.dtype), host.shape, host.ctypes.data)
+        self._inputs = spec.inputs
         self._outputs = spec.outputs
         self._host_bound: dict[int, HostArray] = {}
         self._bound_outputs: tuple[HostArray, ...] | None = None
@@ -55,6 +62,13 @@ class BoundRun:
             self._host_bound[index] if index in self._host_bound else _view(value, tensor.dtype)
             for index, (tensor, value) in enumerate(zip(self._outputs, values, strict=True))
         )
+
+    def is_refused(self) -> bool:
+        """As `BucketRun.is_refused`; a BF16 input cannot be given unbound, so there the answer is no."""
+        if any(tensor.dtype is DType.BF16 for tensor in self._inputs):
+            return False
+        names = [tensor.name for tensor in self._inputs]
+        return refuses(self._session, dict(zip(names, self.host_inputs, strict=True)))
 
     def keep_outputs(self, host_outputs: tuple[HostArray, ...], host_scratch: HostScratch) -> None:
         """Gives memory to the outputs whose shapes cannot change between runs; the others stay with ONNX Runtime.
@@ -100,8 +114,14 @@ class TextRun:
 
     def execute(self) -> tuple[HostArray, ...]:
         """As `BucketRun.execute`."""
-        feeds = dict(zip(self._input_names, self.host_inputs, strict=True))
-        return tuple(np.asarray(output) for output in self._session.run(self._output_names, feeds))
+        return tuple(np.asarray(output) for output in self._session.run(self._output_names, self._feeds()))
+
+    def is_refused(self) -> bool:
+        """As `BucketRun.is_refused`."""
+        return refuses(self._session, self._feeds())
+
+    def _feeds(self) -> dict[str, HostArray]:
+        return dict(zip(self._input_names, self.host_inputs, strict=True))
 
 
 def has_text(spec: ModelSpec) -> bool:

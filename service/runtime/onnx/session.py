@@ -6,12 +6,12 @@ The one file that imports ONNX Runtime, and lazily: a server that serves TensorR
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.errors import ModelLoadFailed
-from service.tensors import Dim, DType, TensorSpec
+from service.tensors import Dim, DType, HostArray, TensorSpec
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, NodeArg
@@ -91,6 +91,19 @@ def output_tensors(session: InferenceSession) -> tuple[TensorSpec, ...]:
 def element_type(dtype: DType) -> object:
     """What I/O binding takes for a type: NumPy's, or ONNX's number where NumPy has none."""
     return _BFLOAT16_ELEMENT_TYPE if dtype is DType.BF16 else dtype.numpy.type
+
+
+def refuses(session: InferenceSession, feeds: Mapping[str, HostArray]) -> bool:
+    """Whether ONNX Runtime answers a run with "invalid argument": not the machine's fault but the values'."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument  # noqa: PLC0415
+
+    try:
+        session.run(None, dict(feeds))
+    except InvalidArgument:
+        return True
+    except Exception:
+        return False
+    return False
 
 
 def without_paths(message: str, model_path: Path) -> str:

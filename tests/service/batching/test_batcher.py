@@ -95,25 +95,27 @@ async def test_lanes_work_at_once_and_a_lane_holds_no_more_than_its_depth():
         assert bench.backend.max_open_count == 4
 
 
-async def test_a_failing_batch_fails_its_requests_and_no_others():
+async def test_the_request_that_breaks_a_batch_fails_alone():
+    """What runs with it, and what comes after it, is answered."""
     async with Bench(make_spec()) as bench:
-        bench.backend.fail_with = lambda: ExecutionFailed("the model broke")
-        failing = [bench.submit(), bench.submit()]
+        bench.backend.fails_on = lambda request: (
+            ExecutionFailed("the model broke") if request.request_id == "bad" else None
+        )
+        good = [bench.submit(fill=1.0), bench.submit(rows=3, fill=2.0)]
+        bad = bench.submit(request_id="bad")
         await bench.begun()
-        following = bench.submit()
-        bench.backend.let()
-        for item in failing:
-            with pytest.raises(ExecutionFailed, match="the model broke"):
-                await item.future
-        await bench.begun()
-        bench.backend.fail_with = None
-        bench.backend.let()
-        assert (await following.future)[0].shape == (1, 4)
+        following = bench.submit(fill=4.0)
+        bench.backend.let(100)
+        with pytest.raises(ExecutionFailed, match="the model broke"):
+            await bad.future
+        assert [(await item.future)[0][0, 0] for item in (*good, following)] == [2.0, 4.0, 8.0]
+        assert [batch.size for batch in bench.backend.batches] == [5, 1, 3, 1, 1]
+        assert repr(bench.batcher) == "<Batcher m queued=0 in_flight=[0]>"
 
 
 async def test_an_unexpected_error_in_a_lane_is_answered_without_its_text(caplog):
     async with Bench(make_spec()) as bench:
-        bench.backend.fail_with = lambda: RuntimeError("/secret/path")
+        bench.backend.fails_on = lambda _: RuntimeError("/secret/path")
         item = bench.submit()
         bench.backend.let()
         with pytest.raises(ExecutionFailed) as caught:

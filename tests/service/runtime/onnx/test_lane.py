@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from service.buckets import Bucket
 from service.cards import BatchingCard, ModelCard
-from service.errors import ExecutionFailed, ModelLoadFailed
+from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchTimings, InferenceRequest
 from service.runtime.bfloat16 import bfloat16_bits
@@ -185,9 +185,9 @@ def test_output_whose_rows_are_not_the_batch_fails_a_cold_batch(open_lane: OpenL
         run(lane, backend.spec, request_of(backend.spec, filled(1, 2, width=4)))
 
 
-def test_a_failed_batch_leaves_the_lane_working(open_lane: OpenLane) -> None:
+def test_values_that_the_model_cannot_take_leave_the_lane_working(open_lane: OpenLane) -> None:
     backend, lane = open_lane(onnx_models.make_bounded_lookup)
-    with pytest.raises(ExecutionFailed, match=r"model 'm' in bucket 1: .*indices element out of data bounds, idx=7"):
+    with pytest.raises(InvalidInput, match=r"model 'm' in bucket 1: .*indices element out of data bounds, idx=7"):
         run(lane, backend.spec, request_of(backend.spec, np.int64([7])))
     (result,) = run(lane, backend.spec, request_of(backend.spec, np.int64([2])))
     assert result[0].tolist() == [[4, 5]]
