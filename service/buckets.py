@@ -118,8 +118,8 @@ def powers_of_two(low: int, high: int) -> tuple[int, ...]:
 class CostTable:
     """Measured duration of one batch per bucket, host to host, in nanoseconds.
 
-    Immutable; made at warm-up. A bucket that was not measured (an exact size) is estimated in proportion
-    to its volume from the nearest measured volume, or from `default_row_ns` per row when nothing was.
+    Immutable; made at warm-up. A bucket that was not measured (an exact size) is estimated by its volume, on the
+    straight line between the measured volumes around it, or with `default_row_ns` per row when nothing was measured.
     """
 
     measured_ns: Mapping[Bucket, int]
@@ -132,9 +132,20 @@ class CostTable:
             return measured
         if not self.measured_ns:
             return self.default_row_ns * bucket.padded_size
-        nearest = min(self.measured_ns, key=lambda known: abs(known.volume - bucket.volume))
-        return max(1, self.measured_ns[nearest] * bucket.volume // max(1, nearest.volume))
+        return self._estimate_ns(bucket.volume)
 
     def row_cost_ns(self, dims: DimSizes, batch_sizes: Sequence[int]) -> float:
         """The least cost per row, in nanoseconds, that any padded batch size reaches at `dims`."""
         return min(self.cost_ns(Bucket(size, dims)) / size for size in batch_sizes)
+
+    def _estimate_ns(self, volume: int) -> int:
+        """Never less for a larger volume, where that holds for what was measured; beyond it in proportion."""
+        known_ns = {0: 0}
+        for bucket, cost_ns in self.measured_ns.items():
+            known_ns[bucket.volume] = max(cost_ns, known_ns.get(bucket.volume, 0))
+        volumes = sorted(known_ns)
+        index = min(bisect_left(volumes, volume), len(volumes) - 1)
+        if volume > volumes[index]:
+            return known_ns[volumes[index]] * volume // volumes[index]
+        low, high = volumes[index - 1], volumes[index]
+        return max(1, known_ns[low] + (known_ns[high] - known_ns[low]) * (volume - low) // (high - low))

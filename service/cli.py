@@ -62,7 +62,11 @@ def models(
     from service.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(**({} if repository is None else {"repository": repository}))
-    listings = list_models(settings.repository, cpu_threads=settings.cpu_threads or usable_cores())
+    listings = list_models(
+        settings.repository,
+        cpu_threads=settings.cpu_threads or usable_cores(),
+        max_image_pixels=settings.max_image_pixels,
+    )
     if as_json:
         print(orjson.dumps(to_dicts(listings), option=orjson.OPT_INDENT_2).decode())
     else:

@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from service.app import open_backend
 from service.errors import ServiceError
 from service.models import ModelSpec
+from service.pipeline.task import create_task
 from service.repository.card import load_card
 from service.repository.layout import ModelFolder, scan
 from service.tensors import TensorSpec
@@ -46,13 +48,18 @@ class ModelListing:
     error: str = ""
 
 
-def list_models(repository: Path, *, cpu_threads: int) -> tuple[ModelListing, ...]:
+def list_models(repository: Path, *, cpu_threads: int, max_image_pixels: int) -> tuple[ModelListing, ...]:
     """Every model of a repository, in the order of names; blocking.
+
+    Args:
+        repository: its folder.
+        cpu_threads: threads that ONNX Runtime lanes share.
+        max_image_pixels: largest image, width times height.
 
     Raises:
         ModelLoadFailed: the repository itself cannot be read.
     """
-    return tuple(_list_one(folder, cpu_threads) for folder in scan(repository).values())
+    return tuple(_list_one(folder, cpu_threads, max_image_pixels) for folder in scan(repository).values())
 
 
 def to_dicts(listings: tuple[ModelListing, ...]) -> list[dict[str, object]]:
@@ -65,28 +72,31 @@ def render(listings: tuple[ModelListing, ...]) -> Table:
     table = Table("model", "version", "task", "inputs → outputs", "buckets", "lanes", show_lines=True)
     for listing in listings:
         if listing.error:
-            table.add_row(listing.name, listing.version, "", f"[red]{listing.error}[/red]", "", "")
+            table.add_row(Text(listing.name), listing.version, "", Text(listing.error, "red"), "", "")
             continue
         tensors = "\n".join((*listing.inputs, *(f"→ {output}" for output in listing.outputs)))
         table.add_row(
-            listing.name,
+            Text(listing.name),
             listing.version,
             listing.task,
-            tensors.replace("[", "\\["),
-            _buckets(listing),
+            Text(tensors),
+            Text(_buckets(listing)),
             str(listing.lanes),
         )
     return table
 
 
-def _list_one(folder: ModelFolder, cpu_threads: int) -> ModelListing:
+def _list_one(folder: ModelFolder, cpu_threads: int, max_image_pixels: int) -> ModelListing:
     try:
         version = folder.version()
         backend = open_backend(load_card(folder.path), version, cpu_threads=cpu_threads)
     except ServiceError as error:
         return ModelListing(folder.name, error=error.message)
     try:
+        create_task(backend.spec, max_image_pixels=max_image_pixels)
         return _listing(backend.spec, backend.lane_count)
+    except ServiceError as error:
+        return ModelListing(folder.name, version.version, error=error.message)
     finally:
         backend.close()
 

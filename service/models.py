@@ -66,10 +66,7 @@ def build_spec(
     Raises:
         CardError: the card names a tensor, dimension or size that the model does not have.
     """
-    tensors = {tensor.name: tensor for tensor in (*inputs, *outputs)}
-    for name in (*card.dims, *card.pad_values, *(name for profile in card.profiles for name in profile)):
-        if name not in tensors:
-            raise CardError(f"model '{card.name}': the card names tensor '{name}', the model has {sorted(tensors)}")
+    _check_names(card, inputs, outputs)
     inputs = tuple(_renamed(card, tensor) for tensor in inputs)
     outputs = tuple(_renamed(card, tensor) for tensor in outputs)
     has_batch_dim = _has_batch_dim(card, (*inputs, *outputs))
@@ -86,6 +83,17 @@ def build_spec(
         buckets=_bucket_table(card, inputs, has_batch_dim=has_batch_dim),
         card=card,
     )
+
+
+def _check_names(card: ModelCard, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
+    names = {tensor.name for tensor in (*inputs, *outputs)}
+    for name in card.dims:
+        if name not in names:
+            raise CardError(f"model '{card.name}': the card names tensor '{name}', the model has {sorted(names)}")
+    input_names = {tensor.name for tensor in inputs}
+    for name in (*card.pad_values, *(name for profile in card.profiles for name in profile)):
+        if name not in input_names:
+            raise CardError(f"model '{card.name}': the card names input '{name}', the model has {sorted(input_names)}")
 
 
 def _renamed(card: ModelCard, tensor: TensorSpec) -> TensorSpec:

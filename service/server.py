@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import socket
 import sys
@@ -44,16 +45,16 @@ class StartupProgress:
 
     def __call__(self, progress: LoadProgress) -> None:
         """Shows one step; a model that is loaded again while the server runs starts a new bar."""
-        if progress.bucket is None:
+        if progress.bucket is not None:
+            task = self._tasks[progress.model]
+            self._progress.update(task, completed=progress.done, bucket=progress.bucket.label)
+        elif progress.model in self._tasks:
+            self._progress.remove_task(self._tasks.pop(progress.model))
+            if not self._tasks:
+                self.close()
+        else:
             self._progress.start()
             self._tasks[progress.model] = self._progress.add_task(progress.model, total=progress.total, bucket="")
-            return
-        task = self._tasks[progress.model]
-        self._progress.update(task, completed=progress.done, bucket=progress.bucket.label)
-        if progress.done == progress.total:
-            self._progress.remove_task(task)
-            if not self._progress.task_ids:
-                self.close()
 
     def close(self) -> None:
         """Takes the bars off the screen."""
@@ -81,7 +82,8 @@ def run_server(settings: Settings) -> int:
     try:
         listener = _listen(settings.host, settings.port)
     except OSError as error:
-        console.print(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another with --port")
+        place = f"{_bracketed(settings.host)}:{settings.port}"
+        _say(console, f"cannot listen on {place}: {error.strerror}; choose another with --host or --port")
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     url = _url(settings.host, listener.getsockname()[1])
@@ -90,13 +92,11 @@ def run_server(settings: Settings) -> int:
     def on_started(failures: Mapping[str, ServiceError]) -> None:
         progress.close()
         for name, error in failures.items():
-            console.print(Text.assemble((f"{name}: ", "red"), error.message), soft_wrap=True)
+            _say(console, (f"{name}: ", "red"), error.message)
         if failures and settings.exit_on_error:
             server.has_failed = server.should_exit = True
             return
-        console.print(
-            f"Inferlane {service.__version__} is ready at [bold]{url}[/bold] (API: {url}/docs)", soft_wrap=True
-        )
+        _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
 
     app = create_app(settings, on_progress=progress, on_started=on_started)
     server = InferlaneServer(_config(app, settings))
@@ -104,8 +104,13 @@ def run_server(settings: Settings) -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
-    console.print("stopped")
-    return 1 if server.has_failed else 0
+    _say(console, "stopped")
+    return 0 if server.started and not server.has_failed else 1
+
+
+def _say(console: Console, *parts: str | tuple[str, str]) -> None:
+    """Prints text and (text, style); never as markup, for which addresses and messages in brackets would be taken."""
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -114,17 +119,21 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
-    listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener
 
 
 def _url(host: str, port: int) -> str:
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{reachable}:{port}"
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{_bracketed(reachable)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _config(app: object, settings: Settings) -> uvicorn.Config:
@@ -135,7 +144,7 @@ def _config(app: object, settings: Settings) -> uvicorn.Config:
         log_level="warning",
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(settings.drain_timeout_s) or None,
+        timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
         ws="none",
         server_header=False,
         date_header=False,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import SettingsInvalid
 
@@ -44,11 +45,15 @@ class Settings(BaseSettings):
     body_timeout_s: float = Field(
         30.0,
         gt=0,
+        allow_inf_nan=False,
         description="Seconds within which a request's whole body must arrive; slower ones get 408.",
     )
     overload_status: Literal[503, 429] = Field(503, description="Status of refused requests: 503 as Triton, or 429.")
     drain_timeout_s: float = Field(
-        30.0, ge=0, description="Seconds that running requests get to finish at shut-down or reload."
+        30.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that running requests get to finish at shut-down or reload.",
     )
     exit_on_error: bool = Field(
         True, description="Whether a model that cannot be loaded at start-up ends the server, as in Triton."
@@ -67,6 +72,12 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
 
+    @field_validator("overload_status", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        """The environment holds text, which is never equal to a literal number."""
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
 
 def load_settings(**options: object) -> Settings:
     """The settings of this process: `options` first, then the environment, then the defaults.
@@ -77,10 +88,11 @@ def load_settings(**options: object) -> Settings:
     try:
         return Settings(**options)  # type: ignore[arg-type]
     except ValidationError as error:
-        problems = [
-            f"{PREFIX}{str(problem['loc'][0]).upper()}: got {problem['input']!r}, {problem['msg'].lower()}"
-            for problem in error.errors()
-        ]
-        raise SettingsInvalid("; ".join(problems)) from None
-    except SettingsError as error:
-        raise SettingsInvalid(f"{error}; lists are written as JSON") from None
+        raise SettingsInvalid("; ".join(map(_problem_text, error.errors()))) from None
+
+
+def _problem_text(problem: ErrorDetails) -> str:
+    allowed = problem["msg"][:1].lower() + problem["msg"][1:]
+    if problem["type"] == "tuple_type":
+        allowed = 'a list is written as JSON, such as ["resnet50"]'
+    return f"{PREFIX}{str(problem['loc'][0]).upper()}: got {problem['input']!r}, {allowed}"

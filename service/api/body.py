@@ -11,9 +11,6 @@ from service.api.compression import decode_body
 from service.api.watchdog import Watched
 from service.errors import BodyTimeout, ClientGone, InvalidInput, Overloaded, PayloadTooLarge
 
-LARGE_BYTES = 64 << 10
-"""Above this, (de)compression leaves the event loop: it takes longer than the hand-over to a thread."""
-
 
 class ByteBudget:
     """Bytes that all requests together may hold. Belongs to the event loop."""
@@ -59,20 +56,20 @@ class Body:
             BodyTimeout, ClientGone, InvalidInput, Unsupported, Overloaded: see the messages.
         """
         self._reserve(self._announced_bytes(headers.get(b"content-length")))
+        watched.is_reading = True
         try:
             body = await self._receive(receive)
         except asyncio.CancelledError:
             if watched.is_too_slow:
                 raise BodyTimeout("the request's body did not arrive in time; send it without pauses") from None
             raise
-        watched.is_reading = False
+        finally:
+            watched.is_reading = False
         encoding = headers.get(b"content-encoding")
         if encoding is None or encoding == b"identity":
             return body
-        if len(body) > LARGE_BYTES:
-            decoded = await asyncio.to_thread(decode_body, encoding, body, self._limit_bytes)
-        else:
-            decoded = decode_body(encoding, body, self._limit_bytes)
+        # However small the body, what it holds may be a thousand times as large.
+        decoded = await asyncio.to_thread(decode_body, encoding, body, self._limit_bytes)
         self._reserve(len(decoded))
         return decoded
 

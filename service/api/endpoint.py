@@ -15,7 +15,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.body import LARGE_BYTES, Body, ByteBudget
+from service.api.body import Body, ByteBudget
 from service.api.compression import encode_body, response_encoding
 from service.api.errors import error_response
 from service.api.exchange import Exchange, Reply
@@ -30,6 +30,8 @@ from service.telemetry.recorder import Recorder
 _STAGES_SENT = StageTimings._fields[:-1]
 _SERVER_TIMING = b", ".join(stage.encode() + b";dur=%.3f" for stage in (*_STAGES_SENT, "total"))
 UNFORESEEN = "internal"
+LARGE_BYTES = 64 << 10
+"""Above this, compression leaves the event loop: it takes longer than the hand-over to a thread."""
 
 
 class Handler(Protocol):
@@ -103,6 +105,13 @@ class InferenceEndpoint:
             self._record_failure(target, error)
             if not isinstance(error, ClientGone):
                 await error_response(error, inference.overload_status)(scope, receive, send)
+        except asyncio.CancelledError:
+            # The server ends what outlives its drain timeout; its client learns that another server may take it.
+            stopped = ShuttingDown("the server stopped before this request was answered; send it again")
+            self._record_failure(target, stopped)
+            if not stamps.rendered:
+                await error_response(stopped, inference.overload_status)(scope, receive, send)
+            raise
         except Exception:
             inference.recorder.record_unattributed(UNFORESEEN)
             raise
@@ -126,11 +135,7 @@ class InferenceEndpoint:
         chunks, headers = reply.chunks, reply.headers
         encoding = response_encoding(exchange.headers.get(b"accept-encoding"))
         if encoding is not None:
-            is_large = sum(len(chunk) for chunk in chunks) > LARGE_BYTES
-            encoded = (
-                await asyncio.to_thread(encode_body, encoding, chunks) if is_large else encode_body(encoding, chunks)
-            )
-            chunks = (encoded,)
+            chunks = (await _encoded(encoding, chunks),)
             headers.append((b"content-encoding", encoding))
         nbytes = sum(memoryview(chunk).nbytes for chunk in chunks)
         headers.append((b"content-length", b"%d" % nbytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -79,4 +80,8 @@ class Exchange:
         """
         pending = batcher.submit(request)
         self.watched.waiting_on = (batcher, pending)
-        return await pending.future
+        try:
+            return await pending.future
+        except asyncio.CancelledError:
+            batcher.cancel(pending)
+            raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from service.api.exchange import Exchange, Reply
 from service.api.oip_codec import InferCodec, ParsedInfer, parse_header_length
+from service.models import ModelSpec
 from service.repository.served import ServedModel
 from service.requests import Clock, InferenceRequest, Stamps
 
@@ -13,7 +14,7 @@ class Infer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._codecs: dict[str, tuple[ServedModel, InferCodec]] = {}
+        self._codecs: dict[str, tuple[ModelSpec, InferCodec]] = {}
 
     async def answer(self, served: ServedModel, exchange: Exchange) -> Reply:
         """Parses, runs and renders one request.
@@ -34,9 +35,11 @@ class Infer:
         return Reply(rendered.chunks, headers, parsed.rows)
 
     def _codec(self, served: ServedModel) -> InferCodec:
-        known = self._codecs.get(served.spec.name)
-        if known is None or known[0] is not served:
-            known = self._codecs[served.spec.name] = (served, InferCodec(served.spec))
+        """A codec serves one load of a model; it is told by its specification, so that no unloaded one is kept."""
+        spec = served.spec
+        known = self._codecs.get(spec.name)
+        if known is None or known[0] is not spec:
+            known = self._codecs[spec.name] = (spec, InferCodec(spec))
         return known[1]
 
 

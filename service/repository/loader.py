@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -34,7 +35,7 @@ class LoadProgress:
         model: its name.
         done: buckets that are warm, over all lanes.
         total: buckets to warm, over all lanes.
-        bucket: the bucket that became warm, or None when the warming begins.
+        bucket: the bucket that became warm; None when the warming begins, and once more when it is over or failed.
     """
 
     model: str
@@ -45,6 +46,18 @@ class LoadProgress:
 
 OnProgress: TypeAlias = Callable[[LoadProgress], None]
 """Told of each step, on a worker thread."""
+
+
+class _CutOff(Exception):
+    """Ends a load that nobody waits for any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    batcher: Batcher
+    spec: ModelSpec
+    costs: CostTable
+    task: Task | None
 
 
 class ModelLoader:
@@ -59,34 +72,48 @@ class ModelLoader:
         """Loads one version; the work runs on a worker thread, requests are taken once this returns.
 
         Raises:
-            CardError, ModelLoadFailed: it cannot be served; everything that was opened is closed again.
+            CardError, ModelLoadFailed, ExecutionFailed: it cannot be served; everything that was opened is closed
+                again, as it is if the load is cancelled, which takes until the bucket in hand is warm.
         """
-        batcher, spec, costs, task = await asyncio.to_thread(self._prepare, folder, version, on_progress)
+        is_cut_off = threading.Event()
+        work = asyncio.to_thread(self._prepare, folder, version, on_progress, is_cut_off)
+        preparing = asyncio.ensure_future(work)
+        try:
+            prepared = await asyncio.shield(preparing)
+        except asyncio.CancelledError:
+            is_cut_off.set()
+            await _close_unused(preparing)
+            raise
+        batcher, spec = prepared.batcher, prepared.spec
         recorder = self._recorder.for_model(spec.name, spec.version, _gauges(batcher))
-        batcher.start(costs, recorder)
-        return ServedModel(spec, costs, batcher, recorder, task)
+        batcher.start(prepared.costs, recorder)
+        return ServedModel(spec, prepared.costs, batcher, recorder, prepared.task)
 
     def _prepare(
-        self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress
-    ) -> tuple[Batcher, ModelSpec, CostTable, Task | None]:
+        self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress, is_cut_off: threading.Event
+    ) -> _Prepared:
         backend = self._open_backend(load_card(folder.path), version)
         batcher = Batcher(backend)
         try:
             task = self._make_task(backend.spec)
             batcher.pool.start()
-            costs = self._warm_up(batcher, backend.spec, on_progress)
+            costs = self._warm_up(batcher, backend.spec, on_progress, is_cut_off)
         except BaseException:
             batcher.close()
             raise
-        return batcher, backend.spec, costs, task
+        return _Prepared(batcher, backend.spec, costs, task)
 
-    def _warm_up(self, batcher: Batcher, spec: ModelSpec, on_progress: OnProgress) -> CostTable:
+    def _warm_up(
+        self, batcher: Batcher, spec: ModelSpec, on_progress: OnProgress, is_cut_off: threading.Event
+    ) -> CostTable:
         """Warms every lane by itself, so that the costs of the first are not disturbed by the others."""
         total = len(batcher.pool) * sum(1 for _ in spec.buckets.known())
         done = 0
 
         def on_bucket(bucket: Bucket) -> None:
             nonlocal done
+            if is_cut_off.is_set():
+                raise _CutOff
             done += 1
             on_progress(LoadProgress(spec.name, done, total, bucket))
 
@@ -96,7 +123,17 @@ class ModelLoader:
             return costs
 
         on_progress(LoadProgress(spec.name, 0, total, None))
-        return batcher.pool.call_each(prepare)[0]
+        try:
+            return batcher.pool.call_each(prepare)[0]
+        finally:
+            on_progress(LoadProgress(spec.name, done, total, None))
+
+
+async def _close_unused(preparing: asyncio.Future[_Prepared]) -> None:
+    """A thread cannot be interrupted: what it still made is closed when it comes back."""
+    await asyncio.wait([preparing])
+    if preparing.exception() is None:
+        await asyncio.to_thread(preparing.result().batcher.close)
 
 
 def _gauges(batcher: Batcher) -> ModelGauges:

@@ -7,14 +7,17 @@ old one finish what it has taken. Looking a model up and submitting to it within
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from service.errors import CardError, ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
+from service.errors import ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
 from service.repository.layout import ModelFolder, find, scan
 from service.repository.loader import ModelLoader, OnProgress
 from service.repository.served import IndexEntry, ModelState, ServedModel
 from service.telemetry.recorder import Recorder
+
+_log = logging.getLogger(__name__)
 
 
 class Registry:
@@ -66,8 +69,9 @@ class Registry:
                 f"Request for unknown model: '{name}' version {version} is not found; "
                 f"version {served.spec.version} is served"
             )
+        wanted = f"'{name}'" if version is None else f"'{name}' version {version}"
         raise ModelNotFound(
-            f"Request for unknown model: '{name}' is not found; POST /v2/repository/index lists the models"
+            f"Request for unknown model: {wanted} is not found; POST /v2/repository/index lists the models"
         )
 
     def versions(self, name: str) -> tuple[str, ...]:
@@ -83,27 +87,35 @@ class Registry:
         return tuple(self._served[name] for name in sorted(self._served))
 
     def index(self) -> tuple[IndexEntry, ...]:
-        """Every model that serves, loads, or failed, by name."""
-        ready = {name: IndexEntry(name, m.spec.version, ModelState.READY) for name, m in self._served.items()}
-        return tuple(entry for _, entry in sorted({**self._unavailable, **ready}.items()))
+        """Every version that serves, loads, or failed, by name; one that serves says if loading it again failed."""
+        entries = {(entry.name, entry.version): entry for entry in self._unavailable.values()}
+        for name, served in self._served.items():
+            failed = entries.get((name, served.spec.version))
+            reason = f"loading it again failed: {failed.reason}" if failed else ""
+            entries[name, served.spec.version] = IndexEntry(name, served.spec.version, ModelState.READY, reason)
+        return tuple(sorted(entries.values(), key=lambda entry: (entry.name, len(entry.version), entry.version)))
 
     async def start(self, names: Iterable[str] | None) -> dict[str, ServiceError]:
         """Loads `names`, or every model of the repository, and becomes ready; returns the models that failed.
 
         Raises:
-            ModelLoadFailed: the repository cannot be read.
-            ModelNotFound: a name is not in it.
+            ModelLoadFailed: the repository cannot be read; it is ready nevertheless, without models.
         """
-        folders = await asyncio.to_thread(scan, self._repository)
-        wanted = tuple(folders) if names is None else tuple(names)
-        for name in wanted:
-            if name not in folders:
-                raise ModelNotFound(f"model '{name}' is not in '{self._repository}', which holds {sorted(folders)}")
+        try:
+            folders = await asyncio.to_thread(scan, self._repository)
+        except ModelLoadFailed:
+            self._is_started = True
+            raise
         failures: dict[str, ServiceError] = {}
-        for name in folders:
-            version = folders[name].versions[-1].version if folders[name].versions else ""
-            self._unavailable[name] = IndexEntry(name, version, ModelState.UNAVAILABLE, "not loaded")
-        for name in wanted:
+        for name, folder in folders.items():
+            if name not in self._served:
+                self._unavailable.setdefault(name, _entry(folder, ModelState.UNAVAILABLE, "not loaded"))
+        for name in folders if names is None else names:
+            if name not in folders:
+                failures[name] = ModelNotFound(
+                    f"model '{name}' is not in '{self._repository}', which holds {sorted(folders)}"
+                )
+                continue
             try:
                 await self.load(name)
             except ServiceError as error:
@@ -117,15 +129,18 @@ class Registry:
         Raises:
             ModelNotFound: it is not in the repository.
             ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
+            ShuttingDown: the server stopped meanwhile.
         """
         folder = await asyncio.to_thread(find, self._repository, name)
         async with self._lock(name):
             try:
                 await self._load_latest(folder)
-            except (CardError, ModelLoadFailed) as error:
-                version = folder.versions[-1].version if folder.versions else ""
-                self._unavailable[name] = IndexEntry(name, version, ModelState.UNAVAILABLE, error.message)
-                raise ModelLoadFailed(f"failed to load '{name}': {error.message}") from error
+            except BaseException as error:
+                reason = _reason(name, error)
+                self._unavailable[name] = _entry(folder, ModelState.UNAVAILABLE, reason)
+                if isinstance(error, ShuttingDown) or not isinstance(error, Exception):
+                    raise
+                raise ModelLoadFailed(f"failed to load '{name}': {reason}") from error
 
     async def unload(self, name: str) -> None:
         """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error."""
@@ -138,32 +153,39 @@ class Registry:
             entry = IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading")
             self._unavailable[name] = entry
             self._recorder.forget(name, served.spec.version)
-            await self._retire(served)
+            await asyncio.shield(self._begin_to_retire(served))
             self._unavailable[name] = IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded")
 
     async def stop(self) -> None:
         """Takes no new requests, finishes the accepted ones within the drain timeout, and frees every model."""
         self._is_stopping = True
-        await asyncio.gather(*(self._retire(served) for served in self._served.values()), *self._retiring)
+        for served in self._served.values():
+            self._begin_to_retire(served)
+        await asyncio.gather(*self._retiring)
         self._served.clear()
 
     async def _load_latest(self, folder: ModelFolder) -> None:
         version = folder.version()
         old = self._served.get(folder.name)
         if old is None:
-            self._unavailable[folder.name] = IndexEntry(folder.name, version.version, ModelState.LOADING, "loading")
+            self._unavailable[folder.name] = _entry(folder, ModelState.LOADING, "loading")
         served = await self._loader.load(folder, version, self._on_progress)
         if self._is_stopping:
-            await self._retire(served)
+            await self._begin_to_retire(served)
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
         self._served[folder.name] = served
         self._unavailable.pop(folder.name, None)
         if old is not None:
             if old.spec.version != served.spec.version:
                 self._recorder.forget(folder.name, old.spec.version)
-            task = asyncio.create_task(self._retire(old))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._begin_to_retire(old)
+
+    def _begin_to_retire(self, served: ServedModel) -> asyncio.Task[None]:
+        """A task of its own, which `stop` awaits: it must end even if whoever began it is cancelled."""
+        task = asyncio.create_task(self._retire(served))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        return task
 
     async def _retire(self, served: ServedModel) -> None:
         await served.batcher.drain(self._drain_timeout_s)
@@ -171,3 +193,17 @@ class Registry:
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
+
+
+def _entry(folder: ModelFolder, state: ModelState, reason: str) -> IndexEntry:
+    version = folder.versions[-1].version if folder.versions else ""
+    return IndexEntry(folder.name, version, state, reason)
+
+
+def _reason(name: str, error: BaseException) -> str:
+    if isinstance(error, ServiceError):
+        return error.message
+    if isinstance(error, asyncio.CancelledError):
+        return "its loading was cut off"
+    _log.error("loading model '%s' failed unexpectedly", name, exc_info=error)
+    return "unexpected error; the server's log has the cause"

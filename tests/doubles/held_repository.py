@@ -1,0 +1,131 @@
+"""A registry on real folders and real lane threads, whose backends finish when the test lets them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from service.batching.batcher import Batcher
+from service.cards import BatchingCard, ModelCard
+from service.pipeline.task import Task
+from service.repository.layout import VersionFolder
+from service.repository.loader import LoadProgress, ModelLoader
+from service.repository.registry import Registry
+from service.telemetry.recorder import ModelGauges, NullRecorder
+from tests.doubles.held_backend import HeldBackend
+from tests.doubles.recorder import KeepingRecorder
+from tests.doubles.requests import make_spec
+
+WAIT_S = 10
+
+
+class KeepingServerRecorder(NullRecorder):
+    """Keeps what it is told: per model version a `KeepingRecorder`, and every call by name."""
+
+    def __init__(self) -> None:
+        self.models: dict[tuple[str, str], KeepingRecorder] = {}
+        self.gauges: dict[tuple[str, str], ModelGauges] = {}
+        self.forgotten: list[tuple[str, str]] = []
+        self.unattributed: list[str] = []
+
+    def for_model(self, name: str, version: str, gauges: ModelGauges) -> KeepingRecorder:
+        self.gauges[name, version] = gauges
+        return self.models.setdefault((name, version), KeepingRecorder())
+
+    def forget(self, name: str, version: str) -> None:
+        self.forgotten.append((name, version))
+
+    def record_unattributed(self, reason: str) -> None:
+        self.unattributed.append(reason)
+
+    @property
+    def requests(self) -> int:
+        """Requests that were recorded as answered, by any model."""
+        return sum(len(model.requests) for model in self.models.values())
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons of all recorded failures, of models and of none."""
+        return [*(reason for model in self.models.values() for reason in model.failures), *self.unattributed]
+
+
+class HeldRepository:
+    """A repository in `root`; `x: FP32[batch, 4] -> y = 2 x` is whatever its models hold.
+
+    Attributes that tests use: `backends` in the order of their opening; `opening_fails`, by model, what opening raises;
+    `may_open`, which while cleared keeps every opening waiting on its worker thread; `tasks` by model.
+    """
+
+    def __init__(self, root: Path, *, drain_timeout_s: float = WAIT_S, batching: BatchingCard | None = None) -> None:
+        self.root = root
+        self.batching = batching
+        self.recorder = KeepingServerRecorder()
+        self.backends: list[HeldBackend] = []
+        self.opening_fails: dict[str, Callable[[], BaseException]] = {}
+        self.opened = threading.Semaphore(0)
+        self.may_open = threading.Event()
+        self.may_open.set()
+        self.warms_held = False
+        self.tasks: dict[str, Task] = {}
+        self.progress: list[LoadProgress] = []
+        loader = ModelLoader(
+            open_backend=self._open, make_task=lambda spec: self.tasks.get(spec.name), recorder=self.recorder
+        )
+        self.registry = Registry(
+            root, loader, self.recorder, drain_timeout_s=drain_timeout_s, on_progress=self.progress.append
+        )
+
+    async def __aenter__(self) -> HeldRepository:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.may_open.set()
+        for backend in self.backends:
+            backend.let(1000)
+        await self.registry.stop()
+
+    def add(self, name: str, *versions: str) -> None:
+        """Lays out a model; what its files hold is never read."""
+        for version in versions or ("1",):
+            folder = self.root / name / version
+            folder.mkdir(parents=True)
+            (folder / "model.onnx").touch()
+
+    async def until_opening(self) -> None:
+        """Until one more opening has begun."""
+        assert await asyncio.to_thread(self.opened.acquire, timeout=WAIT_S)
+
+    def hold(self, backend: HeldBackend) -> None:
+        """From now on its batches wait for `backend.let()`."""
+        backend.permits = threading.Semaphore(0)
+        backend.begun = threading.Semaphore(0)
+
+    def batcher(self, name: str) -> Batcher:
+        return self.registry.get(name).batcher
+
+    def _open(self, card: ModelCard, version: VersionFolder) -> HeldBackend:
+        self.opened.release()
+        assert self.may_open.wait(WAIT_S)
+        if card.name in self.opening_fails:
+            raise self.opening_fails[card.name]()
+        spec = replace(make_spec(name=card.name, batching=self.batching), version=version.version)
+        backend = HeldBackend(spec, clock=time.monotonic_ns, held=self.warms_held)
+        self.backends.append(backend)
+        return backend
+
+
+async def begun(backend: HeldBackend) -> None:
+    """Until one more batch has begun on the backend's lanes."""
+    assert await asyncio.to_thread(backend.begun.acquire, timeout=WAIT_S)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Until `condition` holds, for what a thread brings about and only the event loop can look at."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came"
+        await asyncio.sleep(0)

@@ -1,0 +1,251 @@
+"""From a folder to a warm model, and nothing left behind where that fails or is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.app import open_backend
+from service.errors import CardError, ModelLoadFailed
+from service.repository.layout import find
+from service.repository.loader import LoadProgress, ModelLoader
+from service.repository.registry import Registry
+from service.repository.served import ServedModel
+from tests.doubles import onnx_models
+from tests.doubles.held_backend import HeldBackend
+from tests.doubles.held_repository import KeepingServerRecorder, begun
+from tests.doubles.requests import make_request, make_spec
+from tests.doubles.running_server import add_model
+
+CYCLES = 100
+SETTLING_CYCLES = 20
+MAX_GROWTH_BYTES = 3 << 20
+"""Half of what 80 leaked sessions of the smallest model would hold."""
+
+
+class Bench:
+    """A loader of one model `m`, whose backend and task the test gives."""
+
+    def __init__(self, tmp_path: Path, backend: HeldBackend, make_task: Callable | None = None) -> None:
+        folder = tmp_path / "m" / "1"
+        folder.mkdir(parents=True)
+        (folder / "model.onnx").touch()
+        self.repository = tmp_path
+        self.recorder = KeepingServerRecorder()
+        self.progress: list[LoadProgress] = []
+        self.loader = ModelLoader(
+            open_backend=lambda card, version: backend,
+            make_task=make_task or (lambda spec: None),
+            recorder=self.recorder,
+        )
+
+    async def load(self) -> ServedModel:
+        folder = find(self.repository, "m")
+        return await self.loader.load(folder, folder.version(), self.progress.append)
+
+
+async def close(served: ServedModel) -> None:
+    await served.batcher.drain(5)
+    await asyncio.to_thread(served.batcher.close)
+
+
+def lane_threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("lane-"))
+
+
+async def test_a_loaded_model_is_warm_measured_and_takes_requests(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(max_batch_size=4), clock=time.monotonic_ns, lane_count=2, held=False)
+    task = object()
+    bench = Bench(tmp_path, backend, lambda spec: task)
+    served = await bench.load()
+    known = list(served.spec.buckets.known())
+    assert backend.warmed == known * 2
+    assert set(served.costs.measured_ns) == set(known)
+    assert served.task is task
+    assert served.recorder is bench.recorder.models["m", "1"]
+    item = served.batcher.submit(make_request(deadline_ns=1 << 62))
+    assert (await item.future)[0][0, 0] == 2.0
+    await close(served)
+    assert lane_threads() == []
+
+
+async def test_progress_tells_the_beginning_each_bucket_of_each_lane_and_the_end(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(max_batch_size=2), clock=time.monotonic_ns, lane_count=2, held=False)
+    bench = Bench(tmp_path, backend)
+    await close(await bench.load())
+    told = [(step.model, step.done, step.total, step.bucket and step.bucket.label) for step in bench.progress]
+    assert told == [
+        ("m", 0, 4, None),
+        ("m", 1, 4, "2"),
+        ("m", 2, 4, "1"),
+        ("m", 3, 4, "2"),
+        ("m", 4, 4, "1"),
+        ("m", 4, 4, None),
+    ]
+
+
+async def test_a_model_of_exact_sizes_has_nothing_to_warm_but_begins_and_ends(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(exact=("width",)), clock=time.monotonic_ns, held=False)
+    bench = Bench(tmp_path, backend)
+    served = await bench.load()
+    assert served.costs.measured_ns == {}
+    assert [(step.done, step.total, step.bucket) for step in bench.progress] == [(0, 0, None)] * 2
+    await close(served)
+
+
+async def test_gauges_follow_the_batcher(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
+    bench = Bench(tmp_path, backend)
+    served = await bench.load()
+    backend.permits, backend.begun = threading.Semaphore(0), threading.Semaphore(0)
+    gauges = bench.recorder.gauges["m", "1"]
+
+    def values() -> tuple[int, ...]:
+        return (
+            gauges.queued_requests(),
+            gauges.queued_bytes(),
+            gauges.in_flight_requests(),
+            gauges.busy_lanes(),
+            gauges.lanes(),
+        )
+
+    assert values() == (0, 0, 0, 0, 1)
+    items = [served.batcher.submit(make_request(deadline_ns=1 << 62))]
+    await begun(backend)
+    items += [served.batcher.submit(make_request(deadline_ns=1 << 62)) for _ in range(2)]
+    assert values() == (2, 32, 3, 1, 1)
+    backend.let(2)
+    await asyncio.gather(*(item.future for item in items))
+    assert values() == (0, 0, 0, 0, 1)
+    await close(served)
+
+
+def refuse_task(spec: object) -> None:
+    raise ModelLoadFailed("the model does not fit its task")
+
+
+async def test_a_model_that_does_not_fit_its_task_is_closed_before_it_is_warmed(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns)
+    bench = Bench(tmp_path, backend, refuse_task)
+    with pytest.raises(ModelLoadFailed, match="does not fit its task"):
+        await bench.load()
+    assert backend.is_closed
+    assert backend.warmed == []
+    assert bench.progress == []
+    assert bench.recorder.models == {}
+
+
+async def test_a_failure_while_warming_closes_the_lanes_and_ends_the_progress(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, lane_count=2, held=False)
+    backend.fails_on = lambda _: ModelLoadFailed("rows depend on their neighbours")
+    bench = Bench(tmp_path, backend)
+    with pytest.raises(ModelLoadFailed, match="rows depend"):
+        await bench.load()
+    assert backend.is_closed
+    assert backend.closed_lanes == 2
+    assert [step.bucket for step in bench.progress] == [None, None]
+    assert lane_threads() == []
+
+
+async def test_a_lane_that_cannot_be_made_closes_the_others(tmp_path: Path) -> None:
+    class OneLane(HeldBackend):
+        def create_lane(self, lane_id: int):
+            if lane_id:
+                raise ModelLoadFailed("no memory for a second lane")
+            return super().create_lane(lane_id)
+
+    backend = OneLane(make_spec(), clock=time.monotonic_ns, lane_count=3, held=False)
+    with pytest.raises(ModelLoadFailed, match="no memory for a second lane"):
+        await Bench(tmp_path, backend).load()
+    assert backend.closed_lanes == 1
+    assert backend.is_closed
+    assert lane_threads() == []
+
+
+async def test_a_bad_card_opens_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, HeldBackend(make_spec(), clock=time.monotonic_ns))
+    (tmp_path / "m" / "model.toml").write_text("max_batch = 3\n")
+    with pytest.raises(CardError):
+        await bench.load()
+    assert lane_threads() == []
+
+
+async def test_a_cancelled_load_stops_at_the_next_bucket_and_closes_everything(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(max_batch_size=8), clock=time.monotonic_ns)
+    bench = Bench(tmp_path, backend)
+    loading = asyncio.create_task(bench.load())
+    await begun(backend)
+    loading.cancel()
+    await asyncio.sleep(0)
+    assert not loading.done()
+    backend.let(1000)
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert len(backend.warmed) == 1
+    assert backend.is_closed
+    assert backend.closed_lanes == 1
+    assert bench.recorder.models == {}
+    assert lane_threads() == []
+
+
+async def test_a_load_that_is_cancelled_at_its_last_moment_is_closed_too(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(max_batch_size=1), clock=time.monotonic_ns, held=False)
+    bench = Bench(tmp_path, backend)
+    is_over = threading.Event()
+
+    def on_progress(step: LoadProgress) -> None:
+        if step.bucket is None and step.done:
+            is_over.set()
+
+    folder = find(tmp_path, "m")
+    loading = asyncio.create_task(bench.loader.load(folder, folder.version(), on_progress))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert is_over.wait(10)  # blocks the event loop on purpose: the thread ends before the task can go on
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert backend.is_closed
+    assert lane_threads() == []
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_a_hundred_lives_of_a_real_model_leave_no_thread_and_no_memory(tmp_path: Path) -> None:
+    add_model(tmp_path, "identity", onnx_models.make_identity, "[batching]\nmax_batch_size = 4\n")
+    recorder = KeepingServerRecorder()
+    loader = ModelLoader(
+        open_backend=lambda card, version: open_backend(card, version, cpu_threads=2),
+        make_task=lambda spec: None,
+        recorder=recorder,
+    )
+    registry = Registry(tmp_path, loader, recorder, drain_timeout_s=5, on_progress=lambda progress: None)
+    # The default executor would add threads of its own whenever two calls overlap.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    await registry.start([])
+    host_x = np.ones((1, 16), np.float32)
+    counts: list[int] = []
+    sizes: list[int] = []
+    for _ in range(CYCLES):
+        await registry.load("identity")
+        served = registry.get("identity")
+        await served.batcher.submit(replace(make_request(deadline_ns=1 << 62), inputs=(host_x,))).future
+        await registry.unload("identity")
+        counts.append(len(os.listdir("/proc/self/task")))
+        sizes.append(resident_bytes())
+    assert lane_threads() == []
+    assert max(counts[SETTLING_CYCLES:]) <= max(counts[:SETTLING_CYCLES])
+    assert sizes[-1] - sizes[SETTLING_CYCLES] < MAX_GROWTH_BYTES
+    await registry.stop()
