@@ -49,7 +49,7 @@ def split_header(body: memoryview, header_length: int | None) -> memoryview:
     return body[:header_length]
 
 
-def load_header(header: memoryview) -> dict[str, Any]:
+def load_header(header: bytes | memoryview) -> dict[str, Any]:
     """The header as a JSON object; values are not checked yet.
 
     The parser bounds the nesting at 1024 levels, and refuses NaN, infinities and invalid UTF-8.

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from service.api.oip_binary import array_from_binary, bytes_array, locate_parts, raw_shape
 from service.api.oip_header import load_header, parse_request_id, split_header
-from service.api.oip_inputs import InputHeader, InputReader
+from service.api.oip_inputs import InputHeader, InputHeaders, InputReader
 from service.api.oip_json import array_from_json
 from service.api.oip_outputs import OutputReader, RequestedOutput
-from service.api.oip_parameters import NO_OPTIONS, parse_parameters
+from service.api.oip_parameters import NO_OPTIONS, RequestOptions, parse_parameters
 from service.buckets import DimSizes
 from service.errors import InvalidInput
 from service.models import ModelSpec
 from service.requests import ParameterValue
 from service.tensors import DType, HostArray
+
+REMEMBERED_HEADERS = 256
+MAX_REMEMBERED_BYTES = 2048
 
 _BYTES_LENGTH_BYTES = 4
 
@@ -49,15 +53,30 @@ class ParsedInfer:
     nbytes: int
 
 
-class InferParser:
-    """Parses inference requests for one model. Immutable after construction; shared by all threads."""
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A header that agrees with the protocol and the model; what its bytes say, and nothing of the body."""
 
-    __slots__ = ("_inputs", "_outputs", "_spec")
+    inputs: InputHeaders
+    options: RequestOptions
+    outputs: tuple[RequestedOutput, ...]
+    request_id: str
+
+
+class InferParser:
+    """Parses inference requests for one model. Shared by all threads.
+
+    A client that sends binary tensors repeats the same JSON header, byte for byte: the last few headers that were
+    found valid are remembered, and not read again.
+    """
+
+    __slots__ = ("_inputs", "_outputs", "_remembered", "_spec")
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._inputs = InputReader(spec)
         self._outputs = OutputReader(spec)
+        self._remembered = lru_cache(maxsize=REMEMBERED_HEADERS)(self._read_header)
 
     def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
         """Parses one request; nothing of its data is converted before its whole header is found valid.
@@ -74,26 +93,33 @@ class InferParser:
         if header_length == 0:
             return self._parse_raw(view)
         json_part = split_header(view, header_length)
-        header = load_header(json_part)
-        inputs = self._inputs.read(header.get("inputs"))
-        options = NO_OPTIONS
-        if "parameters" in header:
-            options = parse_parameters(header["parameters"], self._spec.card.batching.priority_levels)
-        outputs = self._outputs.read(header.get("outputs", []), default_binary=options.binary_data_output)
-        request_id = parse_request_id(header)
+        if len(json_part) <= MAX_REMEMBERED_BYTES:
+            header = self._remembered(bytes(json_part))
+        else:
+            header = self._read_header(json_part)
+        inputs, options = header.inputs, header.options
         offsets = locate_parts(inputs.headers, start=len(json_part), end=len(view), model=self._spec.name)
         arrays, nbytes = self._convert(view, inputs.headers, offsets)
         return ParsedInfer(
             inputs=arrays,
             rows=inputs.rows,
             dims=inputs.dims,
-            outputs=outputs,
-            request_id=request_id,
+            outputs=header.outputs,
+            request_id=header.request_id,
             priority=options.priority,
             timeout_ns=options.timeout_ns,
             parameters=options.own,
             nbytes=nbytes,
         )
+
+    def _read_header(self, json_part: bytes | memoryview) -> _Header:
+        header = load_header(json_part)
+        inputs = self._inputs.read(header.get("inputs"))
+        options = NO_OPTIONS
+        if "parameters" in header:
+            options = parse_parameters(header["parameters"], self._spec.card.batching.priority_levels)
+        outputs = self._outputs.read(header.get("outputs", []), default_binary=options.binary_data_output)
+        return _Header(inputs, options, outputs, parse_request_id(header))
 
     def _parse_raw(self, body: memoryview) -> ParsedInfer:
         """A body that is the bytes of the model's only input, one row; all outputs come back binary."""

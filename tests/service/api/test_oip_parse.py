@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from service.api.oip_outputs import RequestedOutput
-from service.api.oip_parse import InferParser
+from service.api.oip_parse import MAX_REMEMBERED_BYTES, InferParser
 from service.errors import InvalidInput, ServiceError
 from tests.service.api.oip_models import binary_body, body, make_spec, tensor_json, wire_elements, x_json
 
@@ -173,3 +173,30 @@ def test_raw_binary_requests(parser: InferParser, raw: bytes, expected: list[Any
 def test_raw_binary_requests_that_make_no_tensor_are_refused(parser: InferParser, raw: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parser.parse(raw, 0)
+
+
+def test_a_repeated_header_is_read_once_and_each_body_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = InferParser(make_spec())
+    header = body({"inputs": [tensor_json("x", "FP32", [1, 3], size=12)], "id": "same"})
+    first, second = (
+        parser.parse(header + np.full((1, 3), value, np.float32).tobytes(), len(header)) for value in (1.0, 2.0)
+    )
+    assert (first.inputs[0][0, 0], second.inputs[0][0, 0]) == (1.0, 2.0)
+    assert first.request_id == second.request_id == "same"
+    monkeypatch.setattr("service.api.oip_parse.load_header", lambda _: pytest.fail("read again"))
+    assert parser.parse(header + bytes(12), len(header)).inputs[0].sum() == 0
+
+
+def test_what_is_wrong_with_a_body_is_seen_although_its_header_is_known() -> None:
+    parser = InferParser(make_spec())
+    header = body({"inputs": [tensor_json("x", "FP32", [1, 3], size=12)]})
+    parser.parse(header + bytes(12), len(header))
+    for rest in (bytes(11), bytes(13), b""):
+        with pytest.raises(InvalidInput):
+            parser.parse(header + rest, len(header))
+
+
+def test_headers_beyond_the_limit_are_read_but_not_remembered() -> None:
+    parser = InferParser(make_spec())
+    header = body({"inputs": [tensor_json("x", "FP32", [1, 3], size=12)], "id": "i" * MAX_REMEMBERED_BYTES})
+    assert parser.parse(header + bytes(12), len(header)).request_id == "i" * MAX_REMEMBERED_BYTES
