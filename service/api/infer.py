@@ -46,7 +46,8 @@ class Infer:
 def to_request(served: ServedModel, parsed: ParsedInfer, stamps: Stamps) -> InferenceRequest:
     """The request for the queue: priority and deadline as the model's card has them by default.
 
-    As in Triton, a request's own timeout can only shorten the model's default.
+    As in Triton, a request's own timeout can only shorten the model's default. It begins when the body is here: how
+    long the client took to send it says nothing of the server.
     """
     batching = served.spec.card.batching
     timeout_ns = batching.default_timeout_ns
@@ -58,7 +59,7 @@ def to_request(served: ServedModel, parsed: ParsedInfer, stamps: Stamps) -> Infe
         dims=parsed.dims,
         outputs=tuple(output.index for output in parsed.outputs),
         priority=parsed.priority or batching.default_priority,
-        deadline_ns=stamps.received + timeout_ns,
+        deadline_ns=stamps.read + timeout_ns,
         nbytes=parsed.nbytes,
         stamps=stamps,
         request_id=parsed.request_id,

@@ -81,7 +81,7 @@ def _to_request(served: ServedModel, prepared: PreparedMedia, stamps: Stamps) ->
         dims=(),
         outputs=tuple(range(len(served.spec.outputs))),
         priority=batching.default_priority,
-        deadline_ns=stamps.received + batching.default_timeout_ns,
+        deadline_ns=stamps.read + batching.default_timeout_ns,
         nbytes=sum(host_input.nbytes for host_input in prepared.inputs),
         stamps=stamps,
     )

@@ -38,6 +38,7 @@ class KeepingServerRecorder(NullRecorder):
 
     def forget(self, name: str, version: str) -> None:
         self.forgotten.append((name, version))
+        self.gauges.pop((name, version), None)
 
     def record_unattributed(self, reason: str) -> None:
         self.unattributed.append(reason)
