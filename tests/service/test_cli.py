@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 
 from engines.demo import catalog, wheels
 from engines.demo.wheels import Member, Wheel
-from service import cli
-from service.errors import ModelLoadFailed
+from service import cli, server
+from service.errors import ModelLoadFailed, SettingsInvalid
+from service.settings import Settings
+from tests.doubles import onnx_models
+from tests.doubles.running_server import add_model
 
 HEAVY = ("cv2", "fastapi", "numpy", "onnxruntime", "pydantic", "uvicorn")
 
@@ -125,3 +128,64 @@ def test_an_expected_error_is_one_message_with_its_brackets(
         cli.main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "error: mend it with: pip install 'inferlane[demo]'\n"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that `serve` would have run a server with; its exit status is 3."""
+    seen: list[Settings] = []
+
+    def run_server(settings: Settings) -> int:
+        seen.append(settings)
+        return 3
+
+    monkeypatch.setattr(server, "run_server", run_server)
+    return seen
+
+
+def test_serve_takes_options_before_the_environment(
+    runner: CliRunner, served: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("INFERLANE_PORT", "1")
+    monkeypatch.setenv("INFERLANE_HOST", "::1")
+    result = runner.invoke(cli.app, ["serve", "--repository", str(tmp_path), "--port", "0"])
+    assert result.exit_code == 3
+    assert [(one.repository, one.host, one.port) for one in served] == [(tmp_path, "::1", 0)]
+
+
+def test_serve_without_options_is_the_environment_s(
+    runner: CliRunner, served: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERLANE_PORT", "1234")
+    assert runner.invoke(cli.app, ["serve"]).exit_code == 3
+    assert [(one.repository, one.host, one.port) for one in served] == [(Path("models"), "127.0.0.1", 1234)]
+
+
+def test_serve_refuses_a_bad_option_before_it_begins(runner: CliRunner, served: list[Settings]) -> None:
+    result = runner.invoke(cli.app, ["serve", "--port", "70000"])
+    assert isinstance(result.exception, SettingsInvalid)
+    assert served == []
+
+
+def test_models_says_what_would_be_served(runner: CliRunner, tmp_path: Path) -> None:
+    add_model(tmp_path, "identity", onnx_models.make_identity, "[batching]\nmax_batch_size = 2\n")
+    result = runner.invoke(cli.app, ["models", "--repository", str(tmp_path)], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    assert "x FP32 [batch, 16]" in result.output
+    assert "2 1" in result.output
+
+
+def test_models_prints_json_and_fails_where_one_cannot_be_served(runner: CliRunner, tmp_path: Path) -> None:
+    add_model(tmp_path, "good", onnx_models.make_identity)
+    add_model(tmp_path, "bad", onnx_models.make_identity, 'task = "classify"\n')
+    result = runner.invoke(cli.app, ["models", "--repository", str(tmp_path), "--json"])
+    assert result.exit_code == 1
+    bad, good = json.loads(result.stdout)
+    assert (bad["name"], good["name"]) == ("bad", "good")
+    assert bad["error"]
+    assert good["error"] == ""
+
+
+def test_models_of_no_repository_is_an_expected_error(runner: CliRunner, tmp_path: Path) -> None:
+    result = runner.invoke(cli.app, ["models", "--repository", str(tmp_path / "absent")])
+    assert isinstance(result.exception, ModelLoadFailed)

@@ -1,0 +1,245 @@
+"""The process around the application: its socket, its progress bars, its last word and exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console
+
+from service.buckets import Bucket
+from service.repository.loader import LoadProgress
+from service.server import StartupProgress, _config, _listen, _say, _url
+from service.settings import Settings
+from tests.doubles import onnx_models
+from tests.doubles.running_server import StartServer, add_model, start_server, wait_for
+
+__all__ = ["start_server"]
+
+WAIT_S = 60
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+        ("fe80::1", "http://[fe80::1]:80"),
+        ("models.local", "http://models.local:80"),
+    ],
+)
+def test_url(host: str, url: str) -> None:
+    assert _url(host, 80) == url
+
+
+@pytest.mark.parametrize("text", ["http://[fe80::1]:80", "pip install 'inferlane[cpu]'", "[/b]", "x" * 300])
+def test_what_is_said_is_never_taken_for_markup_or_broken(text: str) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    _say(console, ("m: ", "red"), text)
+    assert console.file.getvalue() == f"m: {text}\n"  # type: ignore[attr-defined]
+
+
+def test_port_0_takes_a_free_one() -> None:
+    with _listen("127.0.0.1", 0) as listener:
+        assert listener.getsockname()[1] > 0
+        with socket.create_connection(listener.getsockname(), timeout=10):
+            pass
+
+
+def test_ipv6() -> None:
+    try:
+        listener = _listen("::1", 0)
+    except OSError as error:
+        pytest.skip(f"needs IPv6: {error.strerror}")
+    with listener:
+        assert listener.family is socket.AF_INET6
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("192.0.2.1", 0)])
+def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
+    """The port of another server, an address of another machine; no socket is left behind."""
+    with _listen("127.0.0.1", 0) as other, pytest.raises(OSError, match=r"\S"):
+        _listen(host, other.getsockname()[1] if port is None else port)
+
+
+@pytest.mark.parametrize(("drain_timeout_s", "uvicorn_s"), [(0, 0), (0.2, 1), (30, 30), (30.5, 31)])
+def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
+    """None would be for ever."""
+    assert _config(None, Settings(drain_timeout_s=drain_timeout_s)).timeout_graceful_shutdown == uvicorn_s
+
+
+class Bars:
+    """Start-up progress on a console that is no terminal."""
+
+    def __init__(self) -> None:
+        self.progress = StartupProgress(Console(file=io.StringIO()))
+
+    def begin_or_end(self, model: str, total: int = 2) -> None:
+        self.progress(LoadProgress(model, 0, total, None))
+
+    def step(self, model: str, done: int, total: int = 2) -> None:
+        self.progress(LoadProgress(model, done, total, Bucket(done)))
+
+    @property
+    def shown(self) -> list[tuple[str, float]]:
+        return [(task.description, task.completed) for task in self.progress._progress.tasks]
+
+    @property
+    def is_live(self) -> bool:
+        return self.progress._progress.live.is_started
+
+
+@pytest.fixture
+def bars() -> Iterator[Bars]:
+    made = Bars()
+    yield made
+    made.progress.close()
+
+
+def test_a_bar_per_model_while_it_is_warmed(bars: Bars) -> None:
+    bars.begin_or_end("a")
+    bars.begin_or_end("b")
+    bars.step("a", 1)
+    assert bars.shown == [("a", 1), ("b", 0)]
+    assert bars.is_live
+    bars.step("a", 2)
+    bars.begin_or_end("a")
+    assert bars.shown == [("b", 0)]
+    bars.begin_or_end("b")
+    assert bars.shown == []
+    assert not bars.is_live
+
+
+def test_a_model_that_failed_or_had_nothing_to_warm_leaves_no_bar(bars: Bars) -> None:
+    for total in (2, 0):
+        bars.begin_or_end("a", total)
+        bars.begin_or_end("a", total)
+        assert bars.shown == []
+        assert not bars.is_live
+
+
+def test_a_reload_has_a_bar_of_its_own(bars: Bars) -> None:
+    for _ in range(2):
+        bars.begin_or_end("a")
+        bars.step("a", 1)
+        assert bars.shown == [("a", 1)]
+        assert bars.is_live
+        bars.begin_or_end("a")
+        assert not bars.is_live
+
+
+def serve(*options: str, code: str = "", **settings: object) -> subprocess.CompletedProcess[str]:
+    """Runs the server until it ends by itself."""
+    environment = {**os.environ, **{f"INFERLANE_{name.upper()}": str(value) for name, value in settings.items()}}
+    run = f"import sys; sys.argv = ['inferlane', 'serve', *{options!r}]\n{code}\nfrom service.cli import main\nmain()"
+    return subprocess.run(
+        [sys.executable, "-c", run], capture_output=True, text=True, env=environment, timeout=WAIT_S, check=False
+    )
+
+
+@pytest.mark.e2e
+def test_a_port_that_is_taken_is_one_message_and_exit_status_1(tmp_path: Path) -> None:
+    with _listen("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        ended = serve("--repository", str(tmp_path), "--port", str(port))
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --host or --port\n"
+    )
+
+
+@pytest.mark.e2e
+def test_a_repository_that_is_not_there_ends_the_server(tmp_path: Path) -> None:
+    ended = serve("--repository", str(tmp_path / "absent"), "--port", "0")
+    assert ended.returncode == 1
+    assert f"the repository '{tmp_path / 'absent'}' cannot be read" in ended.stderr
+    assert "is ready" not in ended.stderr
+
+
+@pytest.mark.e2e
+def test_a_model_that_is_not_there_ends_the_server(tmp_path: Path) -> None:
+    ended = serve("--repository", str(tmp_path), "--port", "0", models='["absent"]')
+    assert ended.returncode == 1
+    assert "absent: model 'absent' is not in" in ended.stderr
+
+
+@pytest.mark.e2e
+def test_a_bad_setting_is_one_message_and_exit_status_1() -> None:
+    ended = serve(port="http")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: INFERLANE_PORT: got 'http'")
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.e2e
+def test_an_application_that_cannot_begin_is_no_success(tmp_path: Path) -> None:
+    break_start = "import service.app\ndef fail(): raise RuntimeError('no OpenCV')\nservice.app.configure_opencv = fail"
+    ended = serve("--repository", str(tmp_path), "--port", "0", code=break_start)
+    assert ended.returncode != 0
+    assert "no OpenCV" in ended.stderr
+
+
+@pytest.mark.e2e
+def test_without_exit_on_error_the_good_models_serve(start_server: StartServer, tmp_path: Path) -> None:
+    add_model(tmp_path, "good", onnx_models.make_identity)
+    add_model(tmp_path, "bad", lambda path: path.write_bytes(b"no model"))  # type: ignore[arg-type,return-value]
+    server = start_server(tmp_path, exit_on_error="false")
+    wait_for(lambda: "is ready at" in server.log.read_text())
+    log = server.log.read_text()
+    assert "bad: failed to load 'bad'" in log
+    assert f"is ready at {server.url} (API: {server.url}/docs)" in log
+    with server.client() as client:
+        states = {entry["name"]: entry["state"] for entry in client.post("/v2/repository/index").json()}
+    assert states == {"good": "READY", "bad": "UNAVAILABLE"}
+    assert server.stop() == 0
+    assert server.log.read_text().endswith("stopped\n")
+
+
+def hold_a_request(url: str, answer: list[httpx.Response | Exception]) -> threading.Thread:
+    tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}
+    body = json.dumps({"inputs": [tensor]})
+
+    def send() -> None:
+        try:
+            answer.append(httpx.post(f"{url}/v2/models/slow/infer", content=body, timeout=WAIT_S))
+        except httpx.HTTPError as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+@pytest.mark.e2e
+def test_a_drain_timeout_of_0_ends_waiting_requests_at_once_with_an_answer(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Eight requests of which each takes long, one at a time: without the bound the drain takes all of them."""
+
+    def make_slow(path: Path) -> Path:
+        return onnx_models.make_slow(path, side=1400, products=16)
+
+    add_model(tmp_path, "slow", make_slow, "[batching]\nmax_batch_size = 1\n[lanes]\nthreads_per_lane = 1\n")
+    server = start_server(tmp_path, drain_timeout_s=0)
+    answers: list[list[httpx.Response | Exception]] = [[] for _ in range(8)]
+    threads = [hold_a_request(server.url, answer) for answer in answers]
+    wait_for(lambda: server.metric("inferlane_in_flight_requests", model="slow") == 8)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(WAIT_S) == 0
+    for thread in threads:
+        thread.join(WAIT_S)
+    refused = [one for (one,) in answers if isinstance(one, httpx.Response) and one.status_code == 503]
+    assert len(refused) >= 6
+    assert all("the server stopped before this request was answered" in one.json()["error"] for one in refused)
