@@ -9,15 +9,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import service
 from service.api.admin import repository_router, settings_router
 from service.api.body import ByteBudget
 from service.api.endpoint import Inference, InferenceEndpoint
-from service.api.errors import install_error_handlers
+from service.api.errors import ErrorBoundary, install_error_handlers
 from service.api.gate import ApiKeyGate, ApiKeys
 from service.api.index import index_router
 from service.api.infer import Infer
@@ -43,6 +45,22 @@ MAX_PREPARING_PER_THREAD = 128
 
 OnStarted = Callable[[Mapping[str, ServiceError]], None]
 """Told once, on the event loop, when every model has been tried: the errors of those that failed, by name."""
+
+
+class FrontedApp(FastAPI):
+    """FastAPI behind raw ASGI layers: a request that a layer answers itself never meets FastAPI's own machinery."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._front: ASGIApp = super().__call__
+
+    def put_in_front(self, layer: Callable[[ASGIApp], ASGIApp]) -> None:
+        """Lets `layer` see every request before all that is there already."""
+        self._front = layer(self._front)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection, or the lifespan."""
+        await self._front(scope, receive, send)
 
 
 def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnStarted) -> FastAPI:
@@ -77,14 +95,15 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
         lag.stop()
         pool.shutdown()
 
-    app = FastAPI(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
+    app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
-    app.add_middleware(InferenceEndpoint, inference=_inference(settings, registry, recorder, pool, threads))
+    install_error_handlers(app, overload_status=settings.overload_status)
+    inference = _inference(settings, registry, recorder, pool, threads)
+    app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(inner, inference)))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
-        app.add_middleware(ApiKeyGate, keys=keys, on_refusal=recorder.record_unattributed)
+        app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
     install_openapi(app, keys_enabled=keys.is_enabled)
-    install_error_handlers(app, overload_status=settings.overload_status)
     return app
 
 

@@ -11,7 +11,9 @@ _WINDOW_BITS = {b"gzip": zlib.MAX_WBITS | 16, b"deflate": zlib.MAX_WBITS}
 _FASTEST_LEVEL = 1  # tensors hardly shrink at higher levels, and the client waits
 
 
-def decode_body(encoding: bytes | None, body: bytes | bytearray, limit_bytes: int) -> bytes | bytearray:
+def decode_body(
+    encoding: bytes | None, body: bytes | bytearray | memoryview, limit_bytes: int
+) -> bytes | bytearray | memoryview:
     """The body as it was before its Content-Encoding.
 
     Memory stays within `limit_bytes`, whatever the compressed bytes claim. Takes about 5 ms per decompressed MB.

@@ -1,7 +1,7 @@
 """The hot route: inference as a raw ASGI endpoint in front of FastAPI's routing.
 
-It is mounted as the application's innermost middleware: paths that end in `/infer` or `/predict` are answered here,
-without routing tables, request objects or validation models, and everything else goes on to FastAPI.
+Paths that end in `/infer` or `/predict` are answered here, without routing tables, request objects or validation
+models, and everything else goes on to FastAPI.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Exchange:
     query_string: bytes
     stamps: Stamps
     watched: Watched
-    body: bytes | bytearray = field(default=b"")
+    body: bytes | bytearray | memoryview = field(default=b"")
 
     def query(self) -> dict[str, str]:
         """The query's fields.

@@ -11,9 +11,9 @@ import time
 
 from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
-from service.batching.policy import Dispatch, Rules, WaitUntil, next_action
+from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
-from service.buckets import Bucket, CostTable, DimSizes
+from service.buckets import CostTable, DimSizes
 from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
@@ -236,9 +236,7 @@ class Batcher:
         assert rules is not None, "only a started batcher dispatches"
         now_ns = self._clock()
         for item in items:
-            padded_size = rules.buckets.padded_size(item.rows)
-            assert padded_size is not None, "the request fitted a larger batch before"
-            self._hand_over(Dispatch((item,), Bucket(padded_size, item.home), lane_id), rules, now_ns)
+            self._hand_over(Dispatch((item,), own_bucket(item, rules.buckets), lane_id), rules, now_ns)
 
     def _resolve(self, batch: Batch, items: tuple[Pending, ...], result: BatchResult, lane_id: int) -> None:
         timings = result.timings

@@ -93,6 +93,8 @@ def next_action(
         return IDLE
     heads = [group[0] for group in groups.values()]
     if not rules.max_queue_delay_ns:
+        if len(heads) == 1 and len(groups[heads[0].home]) == 1:
+            return Dispatch((heads[0],), own_bucket(heads[0], rules.buckets), lane_id)
         best = _best_candidate(groups, min(heads, key=_order), now_ns, rules)
         return Dispatch(tuple(best.items), best.bucket, lane_id)
     wake_at_ns: list[int] = []
@@ -103,6 +105,13 @@ def next_action(
             return Dispatch(tuple(best.items), best.bucket, lane_id)
         wake_at_ns.append(due_at_ns)
     return WaitUntil(min(wake_at_ns))
+
+
+def own_bucket(item: Pending, buckets: BucketTable) -> Bucket:
+    """The smallest bucket that holds one request: where nothing else waits there is nothing to weigh."""
+    padded_size = buckets.padded_size(item.rows)
+    assert padded_size is not None, "a request's rows were validated against the buckets before it was queued"
+    return Bucket(padded_size, item.home)
 
 
 def _order(item: Pending) -> tuple[int, int, int]:

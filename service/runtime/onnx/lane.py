@@ -13,6 +13,7 @@ from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
 from service.runtime.onnx.buffers import HostScratch, gather, input_plans, output_plans, scatter
+from service.runtime.onnx.in_place import InPlaceRun, fits_in_place
 from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text, misfit
 from service.runtime.onnx.session import without_paths
 from service.runtime.protocol import Ticket
@@ -33,9 +34,9 @@ class _InFlight:
 class OnnxLane:
     """Runs batches on a session of its own. Implements `runtime.protocol.Lane`; depth 1.
 
-    After `warm_up` a bucket's inputs and outputs stay bound to the lane's scratch, and a batch allocates
-    nothing but its results. Buckets that cannot be known beforehand (exact sizes), and models with BYTES
-    tensors, get memory per batch and keep none.
+    After `warm_up` a bucket's inputs and outputs stay bound to the lane's scratch, and a batch allocates nothing
+    but its results. One large request that fills its bucket is not copied at all. Buckets that cannot be known
+    beforehand (exact sizes), and models with BYTES tensors, get memory per batch and keep none.
     """
 
     def __init__(
@@ -81,6 +82,9 @@ class OnnxLane:
         run = self._runs.get(batch.bucket)
         if run is None:
             run = self._make_run(batch.bucket, HostScratch())
+        if isinstance(run, BoundRun) and run.has_known_outputs and fits_in_place(batch):
+            run = InPlaceRun(self._session, self._spec, batch.bucket, batch.requests[0])
+            return _InFlight(batch, run, started, self._clock_ns())
         gather(batch, self._input_plans, run.host_inputs)
         return _InFlight(batch, run, started, self._clock_ns())
 
@@ -103,13 +107,18 @@ class OnnxLane:
         problem = misfit(self._spec, batch.bucket, host_outputs)
         if problem is not None:
             raise ExecutionFailed(problem)
-        results = scatter(batch, self._output_plans, host_outputs)
+        results = self._results(flight, host_outputs)
         return BatchResult(results, BatchTimings(flight.started, flight.copied_in, computed, self._clock_ns()))
 
     def close(self) -> None:
         """Drops the session and its buffers; idempotent."""
         self._runs.clear()
         self._session = None
+
+    def _results(self, flight: _InFlight, host_outputs: tuple[HostArray, ...]) -> tuple[tuple[HostArray, ...], ...]:
+        if isinstance(flight.run, InPlaceRun):
+            return (tuple([host_outputs[index] for index in flight.batch.requests[0].outputs]),)
+        return scatter(flight.batch, self._output_plans, host_outputs)
 
     def _make_run(self, bucket: Bucket, host_scratch: HostScratch) -> BucketRun:
         if self._has_text:

@@ -64,11 +64,13 @@ class BoundRun:
         )
 
     def is_refused(self) -> bool:
-        """As `BucketRun.is_refused`; a BF16 input cannot be given unbound, so there the answer is no."""
-        if any(tensor.dtype is DType.BF16 for tensor in self._inputs):
-            return False
-        names = [tensor.name for tensor in self._inputs]
-        return refuses(self._session, dict(zip(names, self.host_inputs, strict=True)))
+        """As `BucketRun.is_refused`."""
+        return refuses(self._session, self._inputs, self.host_inputs)
+
+    @property
+    def has_known_outputs(self) -> bool:
+        """Whether every output's shape follows from the bucket alone."""
+        return self._bound_outputs is not None
 
     def keep_outputs(self, host_outputs: tuple[HostArray, ...], host_scratch: HostScratch) -> None:
         """Gives memory to the outputs whose shapes cannot change between runs; the others stay with ONNX Runtime.
@@ -108,20 +110,19 @@ class TextRun:
     def __init__(self, session: InferenceSession, spec: ModelSpec, bucket: Bucket) -> None:
         sizes = spec.dim_sizes(bucket.dims, bucket.padded_size)
         self._session = session
+        self._inputs = spec.inputs
         self._input_names = [tensor.name for tensor in spec.inputs]
         self._output_names = [tensor.name for tensor in spec.outputs]
         self.host_inputs = tuple(np.empty(t.resolve(sizes), t.dtype.numpy) for t in spec.inputs)
 
     def execute(self) -> tuple[HostArray, ...]:
         """As `BucketRun.execute`."""
-        return tuple(np.asarray(output) for output in self._session.run(self._output_names, self._feeds()))
+        feeds = dict(zip(self._input_names, self.host_inputs, strict=True))
+        return tuple(np.asarray(output) for output in self._session.run(self._output_names, feeds))
 
     def is_refused(self) -> bool:
         """As `BucketRun.is_refused`."""
-        return refuses(self._session, self._feeds())
-
-    def _feeds(self) -> dict[str, HostArray]:
-        return dict(zip(self._input_names, self.host_inputs, strict=True))
+        return refuses(self._session, self._inputs, self.host_inputs)
 
 
 def has_text(spec: ModelSpec) -> bool:

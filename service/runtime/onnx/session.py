@@ -6,7 +6,7 @@ The one file that imports ONNX Runtime, and lazily: a server that serves TensorR
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,12 +93,17 @@ def element_type(dtype: DType) -> object:
     return _BFLOAT16_ELEMENT_TYPE if dtype is DType.BF16 else dtype.numpy.type
 
 
-def refuses(session: InferenceSession, feeds: Mapping[str, HostArray]) -> bool:
-    """Whether ONNX Runtime answers a run with "invalid argument": not the machine's fault but the values'."""
+def refuses(session: InferenceSession, inputs: Sequence[TensorSpec], host_inputs: Sequence[HostArray]) -> bool:
+    """Whether a run on these inputs ends with "invalid argument": not the machine's fault but the values'.
+
+    A BF16 input cannot be given unbound, so there the answer is no.
+    """
     from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument  # noqa: PLC0415
 
+    if any(tensor.dtype is DType.BF16 for tensor in inputs):
+        return False
     try:
-        session.run(None, dict(feeds))
+        session.run(None, {tensor.name: host for tensor, host in zip(inputs, host_inputs, strict=True)})
     except InvalidArgument:
         return True
     except Exception:

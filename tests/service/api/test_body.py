@@ -8,13 +8,14 @@ import threading
 import zlib
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive
 
 from service.api import body as body_module
-from service.api.body import Body, ByteBudget
+from service.api.body import AnyBody, Body, ByteBudget
 from service.api.watchdog import Watched
 from service.errors import (
     BodyTimeout,
@@ -62,11 +63,14 @@ class Reading:
         self.watched: Watched | None = None
 
     async def read(self, **headers: str) -> bytes:
+        return bytes(await self.read_raw(**headers))
+
+    async def read_raw(self, **headers: str) -> AnyBody:
         task = asyncio.current_task()
         assert task is not None
         self.watched = Watched(self.receive, task, 0)
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-        return bytes(await self.body.read(named, self.receive, self.watched))
+        return await self.body.read(named, self.receive, self.watched)
 
 
 @pytest.mark.parametrize(
@@ -303,3 +307,31 @@ def test_whatever_happens_the_budget_is_given_back(
 
     asyncio.run(all_at_once())
     assert budget.held_bytes == 0
+
+
+@pytest.mark.parametrize("header_length", [0, 1, 63, 64, 149])
+async def test_a_large_body_of_known_length_is_aligned_behind_its_header(header_length: int) -> None:
+    whole = bytes(range(256)) * (body_module.ALIGNED_FROM_BYTES // 256 + 1)
+    pieces = [whole[start : start + 70_000] for start in range(0, len(whole), 70_000)]
+    messages = [part(piece, more=piece is not pieces[-1]) for piece in pieces]
+    reading = Reading(*messages, limit=len(whole), budget=len(whole))
+    lengths = {"content_length": str(len(whole)), "inference_header_content_length": str(header_length)}
+    body = await reading.read_raw(**lengths)
+    assert bytes(body) == whole
+    tensor = np.frombuffer(body, np.uint8, offset=header_length)
+    assert tensor.ctypes.data % body_module.ALIGNMENT_BYTES == 0
+
+
+@pytest.mark.parametrize("surplus", [1, 100_000])
+async def test_a_large_body_beyond_its_content_length_is_refused(surplus: int) -> None:
+    nbytes = body_module.ALIGNED_FROM_BYTES
+    reading = Reading(part(bytes(nbytes), more=True), part(bytes(surplus)), limit=10 * nbytes, budget=10 * nbytes)
+    with pytest.raises(InvalidInput, match="longer than its Content-Length"):
+        await reading.read(content_length=str(nbytes))
+
+
+async def test_a_header_length_that_is_no_number_aligns_nothing_and_is_left_to_the_parser() -> None:
+    nbytes = body_module.ALIGNED_FROM_BYTES
+    reading = Reading(part(b"a", more=True), part(bytes(nbytes - 1)), limit=nbytes, budget=nbytes)
+    body = await reading.read(content_length=str(nbytes), inference_header_content_length="-1")
+    assert len(body) == nbytes
