@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from service.api.exchange import Exchange, Reply
 from service.api.oip_codec import InferCodec, ParsedInfer, parse_header_length
+from service.errors import InvalidInput
 from service.models import ModelSpec
 from service.repository.served import ServedModel
 from service.requests import Clock, InferenceRequest, Stamps
+from service.tensors import DType, first_not_utf8
 
 
 class Infer:
@@ -26,6 +28,7 @@ class Infer:
         codec = self._codec(served)
         header_length = parse_header_length(exchange.headers.get(b"inference-header-content-length"))
         parsed = codec.parse(exchange.body, header_length)
+        check_text(served.spec, parsed)
         stamps.parsed = stamps.prepared = self._clock()
         request = to_request(served, parsed, stamps)
         rendered = codec.render(parsed, await exchange.run(served.batcher, request))
@@ -41,6 +44,20 @@ class Infer:
         if known is None or known[0] is not spec:
             known = self._codecs[spec.name] = (spec, InferCodec(spec))
         return known[1]
+
+
+def check_text(spec: ModelSpec, parsed: ParsedInfer) -> None:
+    """Refuses BYTES that are not UTF-8, before they join a batch: ONNX Runtime takes no other text.
+
+    Raises:
+        InvalidInput: names the input and the element.
+    """
+    for tensor, host_input in zip(spec.inputs, parsed.inputs, strict=True):
+        if tensor.dtype is DType.BYTES and (index := first_not_utf8(host_input)) is not None:
+            raise InvalidInput(
+                f"element {index} of input '{tensor.name}' for model '{spec.name}' is not UTF-8, and the model takes "
+                "text alone; encode it as UTF-8"
+            )
 
 
 def to_request(served: ServedModel, parsed: ParsedInfer, stamps: Stamps) -> InferenceRequest:

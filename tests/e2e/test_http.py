@@ -175,3 +175,25 @@ def test_compressed_requests_and_answers(server):
 
 def test_percent_encoded_names_are_decoded(server):
     assert post(server, identity_body(), "/v2/models/%69dentity/infer").status_code == 200
+
+
+def test_text_that_is_not_utf8_is_refused_before_it_joins_a_batch(server):
+    part = b"\x01\x00\x00\x00\xff" + b"\x02\x00\x00\x00ok"
+    tensor = {"name": "x", "shape": [1, 2], "datatype": "BYTES", "parameters": {"binary_data_size": len(part)}}
+    header = json.dumps({"inputs": [tensor]}).encode()
+    response = post(
+        server,
+        header + part,
+        "/v2/models/words/infer",
+        headers={"Inference-Header-Content-Length": str(len(header))},
+    )
+    assert response.status_code == 400
+    assert "element 0 of input 'x'" in response.json()["error"]
+
+
+def test_values_that_the_model_refuses_are_the_client_s_fault(server):
+    names = ("input_ids", "attention_mask")
+    tensors = [{"name": name, "shape": [1, 4], "datatype": "INT64", "data": [10**9] * 4} for name in names]
+    response = post(server, {"inputs": tensors}, "/v2/models/encoder/infer")
+    assert response.status_code == 400
+    assert "values that the model cannot take" in response.json()["error"]
