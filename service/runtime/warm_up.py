@@ -18,8 +18,9 @@ from service.cards import NS_PER_MS
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, Clock, InferenceRequest, Stamps
-from service.runtime.bfloat16 import bfloat16_bits, bfloat16_values
+from service.runtime.bfloat16 import bfloat16_values
 from service.runtime.protocol import Lane
+from service.runtime.synthetic import synthetic_values
 from service.tensors import DType, HostArray, TensorSpec
 
 MAX_REPEATS = 5
@@ -119,7 +120,7 @@ def _median_cost_ns(lane: Lane, batch: Batch) -> int:
 def _synthetic_request(spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int) -> InferenceRequest:
     rng = np.random.default_rng(seed)
     sizes = spec.dim_sizes(dims, rows)
-    inputs = tuple(_synthetic_values(rng, tensor.dtype, tensor.resolve(sizes)) for tensor in spec.inputs)
+    inputs = tuple(synthetic_values(rng, tensor.dtype, tensor.resolve(sizes)) for tensor in spec.inputs)
     return InferenceRequest(
         inputs=inputs,
         rows=rows,
@@ -130,15 +131,6 @@ def _synthetic_request(spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int)
         nbytes=sum(values.nbytes for values in inputs),
         stamps=Stamps(0),
     )
-
-
-def _synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> HostArray:
-    if dtype is DType.BYTES:
-        return np.full(shape, b"", np.object_)
-    if dtype is DType.BOOL or dtype.is_integer:
-        return rng.integers(0, 2, shape, np.uint8).astype(dtype.numpy)
-    values = rng.random(shape, np.float32)
-    return bfloat16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
 
 
 def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec, build_spec
-from service.runtime.onnx.buffers import input_plans
 from service.runtime.onnx.lane import OnnxLane
 from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
-from service.tensors import BATCH_DIM, DType
+from service.runtime.rows import input_plans, refuse_second_batch_axis
+from service.tensors import DType
 
 PLATFORM = "onnxruntime_onnx"
 
@@ -48,6 +48,7 @@ class OnnxBackend:
             outputs=output_tensors(session),
         )
         _refuse_unservable(spec)
+        refuse_second_batch_axis(spec)
         input_plans(spec)
         lane_count = card.lanes.count or 1
         threads = card.lanes.threads_per_lane or max(1, cpu_threads // lane_count)
@@ -88,10 +89,3 @@ def _refuse_unservable(spec: ModelSpec) -> None:
             f"model '{spec.name}' has both BYTES and BF16 tensors, which ONNX Runtime's Python interface cannot "
             "pass together; cast the BF16 ones to FP32 inside the model"
         )
-    for tensor in spec.inputs if spec.has_batch_dim else ():
-        if BATCH_DIM in tensor.dims[1:]:
-            raise ModelLoadFailed(
-                f"input '{tensor.name}' of model '{spec.name}' has the batch in more than its leading dimension: "
-                f"{list(tensor.dims)}, so rows cannot be joined; rename it in [dims], or set max_batch_size = 0 "
-                "in [batching]"
-            )

@@ -12,11 +12,12 @@ from service.buckets import Bucket
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
-from service.runtime.onnx.buffers import HostScratch, gather, input_plans, output_plans, scatter
+from service.runtime.onnx.buffers import HostScratch
 from service.runtime.onnx.in_place import InPlaceRun, fits_in_place
-from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text, misfit
+from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text
 from service.runtime.onnx.session import without_paths
 from service.runtime.protocol import Ticket
+from service.runtime.rows import gather, input_plans, misfit, output_plans, scatter
 from service.tensors import HostArray
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class OnnxLane:
         for plan, host in zip(self._input_plans, run.host_inputs, strict=True):
             host[...] = plan.pad
         host_outputs = self._execute(run, bucket)
-        problem = misfit(self._spec, bucket, host_outputs)
+        problem = misfit(self._spec, bucket, [host.shape for host in host_outputs])
         if problem is not None:
             raise ModelLoadFailed(problem)
         if isinstance(run, BoundRun):
@@ -104,7 +105,7 @@ class OnnxLane:
                 raise InvalidInput(f"values that the model cannot take: {error.message}") from error
             raise
         computed = self._clock_ns()
-        problem = misfit(self._spec, batch.bucket, host_outputs)
+        problem = misfit(self._spec, batch.bucket, [host.shape for host in host_outputs])
         if problem is not None:
             raise ExecutionFailed(problem)
         results = self._results(flight, host_outputs)

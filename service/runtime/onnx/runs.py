@@ -10,7 +10,7 @@ from service.buckets import Bucket
 from service.models import ModelSpec
 from service.runtime.onnx.buffers import HostScratch
 from service.runtime.onnx.session import element_type, refuses
-from service.tensors import BATCH_DIM, DType, HostArray, TensorSpec, element_count
+from service.tensors import DType, HostArray, TensorSpec, element_count
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue
@@ -128,18 +128,6 @@ class TextRun:
 def has_text(spec: ModelSpec) -> bool:
     """Whether some tensor holds BYTES."""
     return any(tensor.dtype is DType.BYTES for tensor in (*spec.inputs, *spec.outputs))
-
-
-def misfit(spec: ModelSpec, bucket: Bucket, host_outputs: tuple[HostArray, ...]) -> str | None:
-    """Why the outputs are not one row per row of the batch, or None if they are."""
-    for tensor, host in zip(spec.outputs, host_outputs, strict=True):
-        is_per_row = host.ndim > 0 and len(host) == bucket.padded_size
-        if tensor.dims[:1] == (BATCH_DIM,) and spec.has_batch_dim and not is_per_row:
-            return (
-                f"output '{tensor.name}' of model '{spec.name}' has shape {list(host.shape)} for a batch of "
-                f"{bucket.padded_size}, so its rows are not the batch's; set max_batch_size = 0 in [batching]"
-            )
-    return None
 
 
 class _OrtMemory:
