@@ -6,7 +6,7 @@ Which step raises what, in the order of a request's way:
     api parse       InvalidInput, UnsupportedMediaType, Unsupported, ModelNotFound
     pipeline        InvalidInput, UnsupportedMediaType
     queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
-    lane            ExecutionFailed
+    lane            ExecutionFailed, DeviceError
     repository      CardError, ModelLoadFailed (at start-up or through the repository API)
     command line    SettingsInvalid
 
@@ -99,6 +99,21 @@ class ExecutionFailed(ServiceError):
 
     status = 500
     reason = "execution"
+
+
+class DeviceError(ServiceError):
+    """A call of the device's driver or runtime library failed; the message names the error and the call.
+
+    Attributes:
+        is_sticky: every later call of this process will fail too, so the process must end.
+    """
+
+    status = 500
+    reason = "device"
+
+    def __init__(self, message: str, *, is_sticky: bool = False) -> None:
+        super().__init__(message)
+        self.is_sticky = is_sticky
 
 
 class Unsupported(ServiceError):

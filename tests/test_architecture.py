@@ -61,6 +61,7 @@ def import_without(blocked: tuple[str, ...], modules: tuple[str, ...]) -> subpro
         pytest.param(modules_in("service/pipeline"), (*DEVICES, *WEB), id="pipeline"),
         pytest.param(modules_in("service/telemetry"), (*DEVICES, *WEB, "cv2"), id="telemetry"),
         pytest.param(modules_in("service/api"), DEVICES, id="api"),
+        pytest.param(modules_in("service/runtime/cuda"), (*DEVICES, *WEB, "cv2"), id="cuda"),
         pytest.param(modules_in("service/repository"), (*DEVICES, "fastapi", "starlette", "uvicorn"), id="repository"),
     ],
 )
