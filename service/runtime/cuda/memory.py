@@ -56,7 +56,8 @@ class PinnedBuffer(Resource[int]):
                 f"{element.itemsize}, in a pinned buffer of {self.nbytes} bytes; allocate it for all its tensors"
             )
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self.native)
-        return np.ndarray(shape, element, memory, offset)
+        array: NDArray[np.generic] = np.ndarray(shape, element, memoryview(memory), offset)
+        return array
 
     def _release(self, native: int) -> None:
         check(self._cuda.api, "cudaFreeHost", self._cuda.api.cudaFreeHost(native))
