@@ -1,0 +1,125 @@
+"""TensorRT on one GPU: one engine, shared by lanes that each have a thread, contexts and graphs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from service.cards import ModelCard
+from service.errors import ModelLoadFailed
+from service.models import ModelSpec, build_spec
+from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.stream import Stream
+from service.runtime.rows import input_plans, misfit, refuse_second_batch_axis
+from service.runtime.trt.context import survey
+from service.runtime.trt.engine import Engine
+from service.runtime.trt.flavour import Flavour
+from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
+from service.runtime.trt.manifest import Machine, read_manifest
+from service.runtime.trt.plan import check_plan, read_plan
+from service.runtime.trt.profiles import BucketShapes, card_for_engine
+
+PLATFORM = "tensorrt_plan"
+
+
+class TensorRTBackend:
+    """One plan on one GPU. Implements `runtime.protocol.Backend`."""
+
+    def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: Sequence[BucketShapes]) -> None:
+        self._cuda = cuda
+        self._engine = engine
+        self._spec = spec
+        self._shapes = tuple(shapes)
+
+    @classmethod
+    def open(cls, card: ModelCard, *, version: str, plan_path: Path, flavour: Flavour, cuda: Cuda) -> TensorRTBackend:
+        """Checks the plan, deserialises it, and finds profile and shapes of every bucket. Makes no lane yet.
+
+        Args:
+            card: the model's card.
+            version: the version's number.
+            plan_path: the plan; its manifest may lie beside it.
+            flavour: the TensorRT to use.
+            cuda: the process's CUDA.
+
+        Raises:
+            ModelLoadFailed: the plan does not fit this server, or cannot be served.
+            CardError: the card contradicts the engine.
+            DeviceError: the GPU cannot be used.
+        """
+        plan = read_plan(plan_path)
+        manifest = read_manifest(plan_path)
+        check_plan(plan, plan_path.name, flavour, manifest)
+        cuda.use_device(card.lanes.device)
+        if manifest is not None:
+            manifest.check_machine(_machine(cuda, card.lanes.device), plan_path.name)
+        engine = Engine.deserialise(
+            flavour,
+            plan,
+            plan_path.name,
+            dims={} if manifest is None else dict(manifest.dims),
+            host_code_allowed=manifest is not None and manifest.is_version_compatible,
+        )
+        try:
+            spec = _spec(card, version, engine)
+            with Stream(cuda) as stream:
+                shapes = survey(engine, spec, stream=stream)
+            _refuse_misfits(spec, shapes)
+        except BaseException:
+            engine.close()
+            raise
+        return cls(cuda, engine, spec, shapes)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's tensors, buckets and limits."""
+        return self._spec
+
+    @property
+    def lane_count(self) -> int:
+        """As the card says, else one."""
+        return self._spec.card.lanes.count or 1
+
+    @property
+    def lane_depth(self) -> int:
+        """Two: while one batch is computed, the rows of the next are gathered and uploaded."""
+        return LANE_DEPTH
+
+    def create_lane(self, lane_id: int) -> TensorRTLane:
+        """Makes a lane on the thread that will own it.
+
+        Raises:
+            DeviceError: the GPU has no room for it.
+        """
+        lane = TensorRTLane(self._cuda, self._engine, self._spec)
+        lane.open(self._shapes, device=self._spec.card.lanes.device)
+        return lane
+
+    def close(self) -> None:
+        """Drops the engine, then its runtime, then the logger; idempotent. The lanes are closed before."""
+        self._engine.close()
+
+
+def _machine(cuda: Cuda, device: int) -> Machine:
+    version = cuda.runtime_version
+    return Machine(cuda.device_name(device), cuda.compute_capability(device), (version // 1000, version % 1000 // 10))
+
+
+def _spec(card: ModelCard, version: str, engine: Engine) -> ModelSpec:
+    spec = build_spec(
+        card_for_engine(card, (*engine.inputs, *engine.outputs), engine.inputs, engine.profiles),
+        version=version,
+        platform=PLATFORM,
+        inputs=engine.inputs,
+        outputs=engine.outputs,
+    )
+    refuse_second_batch_axis(spec)
+    input_plans(spec)
+    return spec
+
+
+def _refuse_misfits(spec: ModelSpec, shapes: Sequence[BucketShapes]) -> None:
+    for each in shapes:
+        problem = misfit(spec, each.bucket, each.outputs)
+        if problem is not None:
+            raise ModelLoadFailed(problem)

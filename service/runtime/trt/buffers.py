@@ -1,0 +1,78 @@
+"""The memory of a batch in flight, on both sides, and the marks of its way through the streams.
+
+A lane has two sets: while one batch is computed, the next is copied in. All buckets use the same two, each in its own
+shapes, so memory does not grow with the number of buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.memory import DeviceBuffer, PinnedBuffer
+from service.runtime.cuda.stream import Event
+from service.runtime.trt.profiles import Shape
+from service.tensors import TensorSpec, element_count
+
+ALIGNMENT_BYTES = 256
+"""What TensorRT demands of a tensor's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where tensors lie in one buffer: their offsets, multiples of `ALIGNMENT_BYTES`, and the bytes up to their end."""
+
+    offsets: tuple[int, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, tensors: Sequence[TensorSpec], shapes: Sequence[Shape]) -> Layout:
+        """Lays tensors of these shapes one after another, so that one copy moves them all."""
+        offsets = []
+        end = 0
+        for tensor, shape in zip(tensors, shapes, strict=True):
+            offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            offsets.append(offset)
+            end = offset + element_count(shape) * tensor.dtype.itemsize
+        return cls(tuple(offsets), end)
+
+
+class BufferSet:
+    """Buffers and events of one batch in flight; used by the lane's thread.
+
+    Attributes:
+        pinned_inputs: where the rows are gathered.
+        device_inputs: the same bytes on the device.
+        device_outputs: what the engine writes.
+        pinned_outputs: the same bytes on the host.
+        begun: the upload may begin.
+        uploaded: the inputs are on the device; for ordering alone, it has no time.
+        launched: the engine may begin: the upload, and the batch before, are done.
+        computed: the engine is done.
+        done: the outputs are on the host.
+        is_free: no batch is in flight on this set.
+    """
+
+    def __init__(self, cuda: Cuda, *, input_bytes: int, output_bytes: int) -> None:
+        with ExitStack() as stack:
+            self.pinned_inputs = stack.enter_context(PinnedBuffer(cuda, input_bytes))
+            self.device_inputs = stack.enter_context(DeviceBuffer(cuda, input_bytes))
+            self.device_outputs = stack.enter_context(DeviceBuffer(cuda, output_bytes))
+            self.pinned_outputs = stack.enter_context(PinnedBuffer(cuda, output_bytes))
+            self.begun, self.launched, self.computed = (
+                stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(3)
+            )
+            self.uploaded = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=False))
+            self.done = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=True))
+            self._stack = stack.pop_all()
+        self.is_free = True
+
+    def close(self) -> None:
+        """Frees everything; idempotent. No work may use it any more.
+
+        Raises:
+            DeviceError: CUDA refused something; the rest is freed all the same.
+        """
+        self._stack.close()

@@ -1,0 +1,248 @@
+"""A lane on the GPU: one thread, one stream that computes, one per direction of copies, two batches in flight."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import cast
+
+from service.buckets import Bucket
+from service.errors import DeviceError, ExecutionFailed
+from service.models import ModelSpec
+from service.requests import Batch, BatchResult, BatchTimings, Clock
+from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.memory import DeviceBuffer
+from service.runtime.cuda.stream import Stream
+from service.runtime.protocol import Ticket
+from service.runtime.rows import gather, input_plans, output_plans, scatter
+from service.runtime.trt.buffers import BufferSet, Layout
+from service.runtime.trt.context import scratch_bytes
+from service.runtime.trt.engine import Engine
+from service.runtime.trt.profiles import BucketShapes
+from service.runtime.trt.runs import BucketRun
+
+LANE_DEPTH = 2
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    batch: Batch
+    run: BucketRun
+    started: int
+    begun: int
+
+
+class TensorRTLane:
+    """Runs batches in contexts of its own. Implements `runtime.protocol.Lane`; depth 2.
+
+    Every bucket has, for each of the two buffer sets, a context that nobody changes after its graph was captured. All
+    of them share one scratch, which is safe because all of them execute on one stream. Copies have streams of their
+    own: on the same one the next batch's upload would wait for this batch's kernels.
+
+    Attributes:
+        graph_misses: buckets that run eagerly, and why.
+        replays: batches that were run by a graph, by bucket.
+        eager_runs: batches that were not.
+        is_dead: the device is lost to this process; every later call fails.
+    """
+
+    def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, *, clock: Clock = time.monotonic_ns) -> None:
+        self._cuda = cuda
+        self._engine = engine
+        self._spec = spec
+        self._clock = clock
+        self._input_plans = input_plans(spec)
+        self._output_plans = output_plans(spec)
+        self._shapes: dict[Bucket, BucketShapes] = {}
+        self._stack = ExitStack()
+        self._streams: tuple[Stream, ...] = ()
+        self._scratch: DeviceBuffer | None = None
+        self._sets: tuple[BufferSet, ...] = ()
+        self._runs: dict[Bucket, tuple[BucketRun, ...]] = {}
+        self._turn = 0
+        self._death: DeviceError | None = None
+        self.graph_misses: dict[Bucket, str] = {}
+        self.replays: Counter[Bucket] = Counter()
+        self.eager_runs: Counter[Bucket] = Counter()
+
+    def open(self, shapes: Sequence[BucketShapes], *, device: int) -> None:
+        """Allocates streams, scratch and both buffer sets, large enough for every bucket, on the lane's thread.
+
+        Args:
+            shapes: every bucket that the lane will run.
+            device: ordinal of the GPU.
+
+        Raises:
+            DeviceError: the device has no room for them.
+        """
+        spec, cuda = self._spec, self._cuda
+        cuda.use_device(device)
+        self._shapes = {each.bucket: each for each in shapes}
+        input_bytes = max(Layout.of(spec.inputs, each.inputs).nbytes for each in shapes)
+        output_bytes = max(Layout.of(spec.outputs, each.outputs).nbytes for each in shapes)
+        needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
+        with ExitStack() as stack:
+            self._streams = tuple(stack.enter_context(Stream(cuda)) for _ in range(3))
+            if needed_bytes:
+                self._scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes))
+            sets = []
+            for _ in range(LANE_DEPTH):
+                sets.append(BufferSet(cuda, input_bytes=input_bytes, output_bytes=output_bytes))
+                stack.callback(sets[-1].close)
+            self._sets = tuple(sets)
+            self._stack = stack.pop_all()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the device is lost to this process."""
+        return self._death is not None
+
+    @property
+    def graph_bytes(self) -> int:
+        """Device memory that the lane's graphs took, as measured around their captures."""
+        graphs = [run.graph for runs in self._runs.values() for run in runs if run.graph is not None]
+        return sum(graph.device_bytes for graph in graphs)
+
+    def warm_up(self, bucket: Bucket) -> None:
+        """Makes the bucket's contexts, runs each and captures its graph; a bucket that cannot be captured runs eagerly.
+
+        Raises:
+            ModelLoadFailed: TensorRT cannot make or bind a context.
+            ExecutionFailed: the model cannot run in this shape.
+            DeviceError: CUDA failed.
+        """
+        if bucket in self._runs:
+            return
+        compute = self._streams[1]
+        runs = []
+        try:
+            for buffers in self._sets:
+                run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
+                self._stack.callback(run.close)
+                run.bind(self._scratch, stream=compute)
+                reason = run.warm_up(stream=compute)
+                runs.append(run)
+                if reason is not None:
+                    self.graph_misses[bucket] = reason
+        except Exception as error:
+            self._settle(error)
+            raise
+        if bucket in self.graph_misses:
+            for run in runs:
+                run.close_graph()
+            _log.warning(
+                "model '%s': bucket %s runs without a CUDA Graph: %s",
+                self._spec.name,
+                bucket.label,
+                self.graph_misses[bucket],
+            )
+        self._runs[bucket] = tuple(runs)
+
+    def enqueue(self, batch: Batch) -> Ticket:
+        """Copies the rows into pinned memory and starts upload, execution and download, without waiting for any.
+
+        Raises:
+            ExecutionFailed: TensorRT refuses the batch, or the bucket is not warm, or two batches are in flight.
+            DeviceError: CUDA failed. Where the error is not sticky the lane goes on working, as after the others.
+        """
+        started = self._clock()
+        run = self._next_run(batch.bucket)
+        try:
+            gather(batch, self._input_plans, run.host_inputs)
+            begun = self._clock()
+            self._start(run)
+        except Exception as error:
+            self._settle(error)
+            raise
+        counter = self.eager_runs if run.graph is None else self.replays
+        counter[batch.bucket] += 1
+        run.buffers.is_free = False
+        self._turn = (self._turn + 1) % LANE_DEPTH
+        return _InFlight(batch, run, started, begun)
+
+    def sync(self, ticket: Ticket) -> BatchResult:
+        """Sleeps until the outputs are on the host and copies every request's rows out.
+
+        The times between the stages are the device's own. The upload ends where the engine begins, so `compute` is what
+        the engine itself took, and waiting for the batch before counts as upload.
+
+        Raises:
+            DeviceError: the batch failed on the device; where the error is sticky, so will all others.
+        """
+        flight = cast(_InFlight, ticket)
+        buffers = flight.run.buffers
+        try:
+            buffers.done.sync()
+            copied_in, computed = self._device_times(flight)
+            results = scatter(flight.batch, self._output_plans, flight.run.host_outputs)
+        except Exception as error:
+            self._settle(error)
+            raise
+        finally:
+            buffers.is_free = True
+        return BatchResult(results, BatchTimings(flight.started, copied_in, computed, self._clock()))
+
+    def close(self) -> None:
+        """Frees graphs, contexts, buffers and streams, in this order; idempotent. A lost device is left as it is."""
+        streams, self._streams = self._streams, ()
+        self._runs.clear()
+        try:
+            with self._stack:
+                for stream in streams:
+                    stream.sync()
+        except DeviceError as error:
+            _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
+
+    def _next_run(self, bucket: Bucket) -> BucketRun:
+        if self._death is not None:
+            raise DeviceError(f"the GPU is lost to this process: {self._death.message}", is_sticky=True)
+        if not self._sets[self._turn].is_free:
+            raise ExecutionFailed(f"the lane holds {LANE_DEPTH} batches already; sync the older one first")
+        if bucket not in self._runs:
+            raise ExecutionFailed(f"model '{self._spec.name}' was not made ready for bucket {bucket.label}")
+        return self._runs[bucket][self._turn]
+
+    def _start(self, run: BucketRun) -> None:
+        upload, compute, download = self._streams
+        buffers = run.buffers
+        buffers.begun.record(stream=upload)
+        run.upload(stream=upload)
+        buffers.uploaded.record(stream=upload)
+        compute.wait(buffers.uploaded)
+        buffers.launched.record(stream=compute)
+        run.execute(stream=compute)
+        buffers.computed.record(stream=compute)
+        download.wait(buffers.computed)
+        run.download(stream=download)
+        buffers.done.record(stream=download)
+
+    def _device_times(self, flight: _InFlight) -> tuple[int, int]:
+        """When the engine began and ended, on the host's clock.
+
+        The upload's stream has nothing else to do when it gets a batch, so its first event happens when it is
+        recorded; what that misses shows as an end in the future, and all is moved back by as much.
+        """
+        buffers = flight.run.buffers
+        copied_in = flight.begun + buffers.launched.elapsed_ns_since(buffers.begun)
+        computed = copied_in + buffers.computed.elapsed_ns_since(buffers.launched)
+        ahead = max(0, computed - self._clock())
+        return max(flight.started, copied_in - ahead), max(flight.started, computed - ahead)
+
+    def _settle(self, error: Exception) -> None:
+        """After a failure nothing of it may be running when its buffers are used again."""
+        if isinstance(error, DeviceError) and error.is_sticky:
+            self._death = error
+            return
+        for stream in self._streams:
+            try:
+                stream.sync()
+            except DeviceError as later:
+                if later.is_sticky:
+                    self._death = later
+                    return

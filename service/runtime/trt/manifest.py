@@ -1,0 +1,146 @@
+"""`<plan>.json`, which the builder writes beside a plan: where and for what the plan was built.
+
+A plan without a manifest is served too, with fewer checks. Keys that this file does not name are the builder's own;
+which TensorRT built the plan is not among them, because the plan's own header says it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import ModelLoadFailed
+from service.tensors import Dim
+
+MANIFEST_FORMAT = 1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a plan depends on beside TensorRT: the GPU, and the CUDA version as (major, minor)."""
+
+    gpu_name: str
+    compute_capability: tuple[int, int]
+    cuda_version: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What is read of a manifest.
+
+    Attributes:
+        plan_bytes: the plan's size.
+        plan_sha256: its digest, in lower-case hexadecimal.
+        machine: where it was built.
+        is_version_compatible: newer versions of TensorRT may run it.
+        is_hardware_compatible: GPUs of other, newer compute capabilities may run it.
+        dims: per tensor its dimensions by name and extent, as the ONNX model has them; a plan has lost the names.
+    """
+
+    plan_bytes: int
+    plan_sha256: str
+    machine: Machine
+    is_version_compatible: bool
+    is_hardware_compatible: bool
+    dims: Mapping[str, tuple[Dim, ...]]
+
+    def check_content(self, plan: bytes, name: str) -> None:
+        """Refuses a plan that is not, byte for byte, the one that was built.
+
+        Raises:
+            ModelLoadFailed: it is cut off, or differs.
+        """
+        if len(plan) < self.plan_bytes:
+            raise ModelLoadFailed(
+                f"{name} is cut off: it has {len(plan)} bytes of {self.plan_bytes}; copy it again, or build it again"
+            )
+        if len(plan) != self.plan_bytes or hashlib.sha256(plan).hexdigest() != self.plan_sha256:
+            raise ModelLoadFailed(
+                f"{name} is not the plan that its manifest describes; copy both again from where they were built, "
+                f"or delete {name}.json if the plan was replaced on purpose"
+            )
+
+    def check_machine(self, here: Machine, name: str) -> None:
+        """Refuses a plan that was built for another kind of machine, and warns of one for another GPU of its kind.
+
+        Raises:
+            ModelLoadFailed: its compute capability or its CUDA's major version is another.
+        """
+        built = self.machine
+        is_newer = here.compute_capability > built.compute_capability
+        if here.compute_capability != built.compute_capability and not (self.is_hardware_compatible and is_newer):
+            raise ModelLoadFailed(
+                f"{name} was built for compute capability {_dotted(built.compute_capability)} ({built.gpu_name}), this "
+                f"GPU is a {here.gpu_name} of {_dotted(here.compute_capability)}; build it again on this GPU"
+            )
+        if here.cuda_version[0] != built.cuda_version[0]:
+            raise ModelLoadFailed(
+                f"{name} was built with CUDA {_dotted(built.cuda_version)}, this server runs CUDA "
+                f"{_dotted(here.cuda_version)}; build it again, or install the packages for CUDA "
+                f"{built.cuda_version[0]}"
+            )
+        if here.gpu_name != built.gpu_name:
+            _log.warning(
+                "%s was built on %s and runs on %s: correct, but its kernels were chosen for the other; "
+                "build it again on this GPU for full speed",
+                name,
+                built.gpu_name,
+                here.gpu_name,
+            )
+
+
+def manifest_path(plan_path: Path) -> Path:
+    """Where a plan's manifest lies: `model.plan.json` beside `model.plan`."""
+    return plan_path.with_name(f"{plan_path.name}.json")
+
+
+def read_manifest(plan_path: Path) -> Manifest | None:
+    """The manifest of a plan, or None if it has none.
+
+    Raises:
+        ModelLoadFailed: it cannot be read, or lacks something.
+    """
+    path = manifest_path(plan_path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _parsed(content)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ModelLoadFailed(f"{path.name} cannot be read: {error.strerror}; check the file and its rights") from error
+    except KeyError as error:
+        raise ModelLoadFailed(f"{path.name} lacks {error}; build the plan again, or delete its manifest") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelLoadFailed(
+            f"{path.name} is no manifest of format {MANIFEST_FORMAT} ({error}); build the plan again, or delete it"
+        ) from error
+
+
+def _parsed(content: Mapping[str, Any]) -> Manifest:
+    if content["format"] != MANIFEST_FORMAT:
+        raise ValueError(f"its format is {content['format']!r}")
+    built_on = content["built_on"]
+    return Manifest(
+        plan_bytes=int(content["plan"]["bytes"]),
+        plan_sha256=str(content["plan"]["sha256"]).lower(),
+        machine=Machine(str(built_on["gpu"]), _version(built_on["compute_capability"]), _version(built_on["cuda"])),
+        is_version_compatible=bool(content.get("version_compatible", False)),
+        is_hardware_compatible=content.get("hardware_compatibility", "none") != "none",
+        dims={name: tuple(dims) for name, dims in content.get("dims", {}).items()},
+    )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = str(text).split(".")[:2]
+    return int(major), int(minor)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,111 @@
+"""The pre-flight: what a plan's first bytes and its manifest say, before any GPU is touched.
+
+TensorRT answers a plan that it cannot run with nothing but a null engine. These checks name the cause and the mend.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.errors import ModelLoadFailed
+from service.runtime.trt.flavour import Flavour
+from service.runtime.trt.manifest import Manifest
+
+HEADER_BYTES = 28
+MAGIC = 0x74727466
+_VERSION_AT = 24
+
+ONNX_MAGIC = b"\x08"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHeader:
+    """The TensorRT that built a plan: major, minor, patch and build."""
+
+    version: tuple[int, int, int, int]
+
+    @property
+    def text(self) -> str:
+        """Such as `10.13.3.9`."""
+        return ".".join(map(str, self.version))
+
+
+def read_header(plan: bytes, name: str) -> PlanHeader:
+    """Reads a plan's header.
+
+    Args:
+        plan: the plan, or its first `HEADER_BYTES` bytes at least.
+        name: the file's name, for messages.
+
+    Raises:
+        ModelLoadFailed: it is no plan, or not even its header is complete.
+    """
+    if not plan:
+        raise ModelLoadFailed(f"{name} is empty; copy it again, or build it again from its ONNX model")
+    begins_as_plan = plan[:4] == struct.pack("<I", MAGIC)[: len(plan)]
+    if begins_as_plan and len(plan) < HEADER_BYTES:
+        raise ModelLoadFailed(
+            f"{name} is cut off: it has {len(plan)} bytes, less than a plan's header; copy it again, or build it again"
+        )
+    if not begins_as_plan:
+        raise ModelLoadFailed(f"{name} is not a TensorRT plan: {_looks_like(plan)}")
+    major, minor, patch, build = plan[_VERSION_AT:HEADER_BYTES]
+    return PlanHeader((major, minor, patch, build))
+
+
+def check_plan(plan: bytes, name: str, flavour: Flavour, manifest: Manifest | None) -> PlanHeader:
+    """Refuses a plan that this TensorRT cannot run, or that is not the one its manifest describes.
+
+    Major and minor version decide here; the bindings of one patch may run on the library of another, so a plan of
+    another patch is left to TensorRT.
+
+    Raises:
+        ModelLoadFailed: no plan, cut off, changed since it was built, or built by another TensorRT.
+    """
+    header = read_header(plan, name)
+    if manifest is not None:
+        manifest.check_content(plan, name)
+    runtime = flavour.version_numbers[:2]
+    if header.version[:2] == runtime:
+        return header
+    if manifest is not None and manifest.is_version_compatible and header.version[:2] < runtime:
+        return header
+    raise ModelLoadFailed(
+        f"{name} was built by TensorRT {header.text}, this server runs {flavour.name} {flavour.version}; "
+        f"{_mend(header, runtime)}"
+    )
+
+
+def read_plan(path: Path) -> bytes:
+    """The plan's bytes.
+
+    Raises:
+        ModelLoadFailed: the file cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelLoadFailed(f"{path.name} cannot be read: {error.strerror}; check the file and its rights") from error
+
+
+def _mend(header: PlanHeader, runtime: tuple[int, ...]) -> str:
+    mend = f"build it again with the server's version, or install TensorRT {'.'.join(map(str, header.version[:3]))}"
+    if header.version[:2] > runtime:
+        return f"{mend}: plans never run on an older one"
+    return f"{mend} (a newer one runs it only if it was built version-compatible and its manifest says so)"
+
+
+def _looks_like(plan: bytes) -> str:
+    start = plan[:8].hex(" ")
+    if plan.startswith((b"version https://git-lfs", b"oid sha256")):
+        return "it is a Git LFS pointer; fetch the file itself with `git lfs pull`"
+    if plan.startswith(b"PK"):
+        return "it is a ZIP archive, perhaps a PyTorch model; export it to ONNX and build a plan from that"
+    if plan.startswith(ONNX_MAGIC):
+        return "it looks like an ONNX model; call it model.onnx, and build a plan from it"
+    return (
+        f"it begins with {start}, a plan with 66 74 72 74; give the file that TensorRT's builder wrote, "
+        "of TensorRT 8.6 or newer"
+    )

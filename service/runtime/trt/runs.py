@@ -1,0 +1,157 @@
+"""One bucket on one buffer set: a context bound to both for life, and the CUDA Graph that was captured from it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.errors import ExecutionFailed
+from service.models import ModelSpec
+from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill
+from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.graph import CaptureFailed, Graph, capture
+from service.runtime.cuda.memory import DeviceBuffer
+from service.runtime.cuda.stream import Stream
+from service.runtime.synthetic import synthetic_values
+from service.runtime.trt.buffers import BufferSet, Layout
+from service.runtime.trt.context import Context
+from service.runtime.trt.engine import Engine, trt_check
+from service.runtime.trt.profiles import BucketShapes
+from service.tensors import HostArray
+
+_SEED = 20261130
+_POISON = 0xA5
+
+
+class BucketRun:
+    """Copies in, executes and copies out in one bucket's shapes. Every method only gives work to a stream.
+
+    Attributes:
+        buffers: the set that it is bound to.
+        host_inputs: dtype[padded shape] pinned, per input; to be filled before `upload`.
+        host_outputs: dtype[padded shape] pinned, per output; valid once `download` is done.
+        graph: what `execute` replays; None makes it enqueue.
+    """
+
+    def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: BucketShapes, buffers: BufferSet) -> None:
+        self._cuda = cuda
+        self._engine = engine
+        self._shapes = shapes
+        self._inputs = Layout.of(spec.inputs, shapes.inputs)
+        self._outputs = Layout.of(spec.outputs, shapes.outputs)
+        self._context: Context | None = None
+        self._call = f"a batch of model '{spec.name}' in bucket {shapes.bucket.label}"
+        self.buffers = buffers
+        self.graph: Graph | None = None
+        self.host_inputs: tuple[HostArray, ...] = tuple(
+            buffers.pinned_inputs.host(tensor.dtype.numpy, shape, offset)
+            for tensor, shape, offset in zip(spec.inputs, shapes.inputs, self._inputs.offsets, strict=True)
+        )
+        self.host_outputs: tuple[HostArray, ...] = tuple(
+            buffers.pinned_outputs.host(tensor.dtype.numpy, shape, offset)
+            for tensor, shape, offset in zip(spec.outputs, shapes.outputs, self._outputs.offsets, strict=True)
+        )
+
+    def bind(self, scratch: DeviceBuffer | None, *, stream: Stream) -> None:
+        """Makes the context and binds it: profile, shapes, scratch, addresses.
+
+        Args:
+            scratch: shared by all runs of the lane, which execute on one stream.
+            stream: the one that they execute on.
+
+        Raises:
+            ModelLoadFailed: TensorRT refuses.
+        """
+        engine, buffers = self._engine, self.buffers
+        self._context = Context.create(engine, self._shapes.profile, stream=stream)
+        self._context.bind_shapes(self._shapes.inputs)
+        addresses = {
+            tensor.name: buffers.device_inputs.address + offset
+            for tensor, offset in zip(engine.inputs, self._inputs.offsets, strict=True)
+        }
+        for tensor, offset in zip(engine.outputs, self._outputs.offsets, strict=True):
+            addresses[tensor.name] = buffers.device_outputs.address + offset
+        self._context.bind_memory(scratch, addresses)
+
+    def upload(self, *, stream: Stream) -> None:
+        """Copies the inputs to the device, all tensors at once."""
+        buffers = self.buffers
+        copy_h2d(
+            self._cuda,
+            buffers.device_inputs.address,
+            buffers.pinned_inputs.address,
+            self._inputs.nbytes,
+            stream=stream,
+        )
+
+    def execute(self, *, stream: Stream) -> None:
+        """Replays the graph, or enqueues where there is none.
+
+        Raises:
+            ExecutionFailed: TensorRT refuses the batch; the run can be used again.
+            DeviceError: CUDA refuses the launch, or earlier work failed.
+        """
+        if self.graph is not None:
+            self.graph.launch(stream=stream)
+        else:
+            trt_check(self._enqueue(stream), self._call, self._engine.errors, ExecutionFailed)
+
+    def download(self, *, stream: Stream) -> None:
+        """Copies the outputs to the host, all tensors at once."""
+        buffers = self.buffers
+        copy_d2h(
+            self._cuda,
+            buffers.pinned_outputs.address,
+            buffers.device_outputs.address,
+            self._outputs.nbytes,
+            stream=stream,
+        )
+
+    def warm_up(self, *, stream: Stream) -> str | None:
+        """Runs once eagerly, captures, and keeps the graph if its replay gives the same bits.
+
+        Returns:
+            None, or why the run stays eager.
+
+        Raises:
+            ExecutionFailed: the model does not run in this shape at all.
+            DeviceError: CUDA failed for good.
+        """
+        rng = np.random.default_rng(_SEED)
+        for tensor, host in zip(self._engine.inputs, self.host_inputs, strict=True):
+            host[...] = synthetic_values(rng, tensor.dtype, host.shape)
+        eager = self._run_once(stream)
+        try:
+            self.graph = capture(self._cuda, lambda: self._enqueue(stream), stream=stream)
+        except CaptureFailed as failure:
+            return f"cannot be captured: {failure.reason}; TensorRT: {self._engine.errors.take()}"
+        if self._run_once(stream) == eager:
+            return None
+        self.close_graph()
+        return "the replay of its graph differs from the eager run"
+
+    def close_graph(self) -> None:
+        """Goes back to eager execution; idempotent. No replay may be running."""
+        graph, self.graph = self.graph, None
+        if graph is not None:
+            graph.close()
+
+    def close(self) -> None:
+        """Drops the graph, then the context it was captured from; idempotent. Nothing of it may be running."""
+        try:
+            self.close_graph()
+        finally:
+            if self._context is not None:
+                self._context.close()
+
+    def _enqueue(self, stream: Stream) -> bool:
+        assert self._context is not None, "bind comes before the first run"
+        return self._context.enqueue(stream=stream)
+
+    def _run_once(self, stream: Stream) -> tuple[bytes, ...]:
+        """The outputs' bits. What an earlier run left on the device is overwritten first: it could pass for them."""
+        fill(self._cuda, self.buffers.device_outputs.address, _POISON, self._outputs.nbytes, stream=stream)
+        self.upload(stream=stream)
+        self.execute(stream=stream)
+        self.download(stream=stream)
+        stream.sync()
+        return tuple(host.tobytes() for host in self.host_outputs)

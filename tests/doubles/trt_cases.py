@@ -1,0 +1,128 @@
+"""What a TensorRT lane promises, as tests that run on the fake device and, unchanged, on a real GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.buckets import Bucket
+from service.errors import ExecutionFailed, ModelLoadFailed
+from service.requests import Batch
+from service.runtime.cuda.device import LiveCounts
+from service.runtime.trt.lane import LANE_DEPTH
+from service.runtime.warm_up import check_batch_invariance, warm_up
+from tests.doubles.trt_models import MODELS, TrtBench, assert_right, batch_in
+
+NAMES = tuple(MODELS)
+
+
+@st.composite
+def rows_of(draw: st.DrawFn, padded_size: int) -> tuple[int, ...]:
+    """Rows of the requests of one batch, which fill the bucket or less."""
+    left = draw(st.integers(1, padded_size))
+    rows = []
+    while left:
+        rows.append(draw(st.integers(1, left)))
+        left -= rows[-1]
+    return tuple(rows)
+
+
+class LaneCases:
+    """Needs a fixture `bench: TrtBench`."""
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_random_batches_two_in_flight_give_each_row_its_own(self, bench: TrtBench, name: str) -> None:
+        backend = bench.open(name)
+        spec, lane = backend.spec, bench.lane(backend)
+        buckets = tuple(spec.buckets.known())
+        steps = st.sampled_from(buckets).flatmap(lambda b: st.tuples(st.just(b), rows_of(b.padded_size)))
+
+        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.lists(steps, min_size=1, max_size=8), st.integers(0, 2**32))
+        def run(plan: list[tuple[Bucket, tuple[int, ...]]], seed: int) -> None:
+            rng = np.random.default_rng(seed)
+            in_flight: list[tuple[Batch, object]] = []
+            for bucket, rows in plan:
+                batch = batch_in(spec, bucket, rng, rows)
+                in_flight.append((batch, lane.enqueue(batch)))
+                if len(in_flight) == LANE_DEPTH:
+                    older, ticket = in_flight.pop(0)
+                    assert_right(name, older, lane.sync(ticket).outputs)
+            for batch, ticket in in_flight:
+                assert_right(name, batch, lane.sync(ticket).outputs)
+
+        run()
+        assert lane.graph_misses == {}
+        assert lane.eager_runs.total() == 0
+        assert lane.replays.total() > 0
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_warm_up_of_every_backend_passes(self, bench: TrtBench, name: str) -> None:
+        backend = bench.open(name)
+        lane = bench.lane(backend, warm=False)
+        costs = warm_up(lane, backend.spec, lambda bucket: None)
+        check_batch_invariance(lane, backend.spec)
+        assert set(costs.measured_ns) == set(backend.spec.buckets.known())
+        assert all(cost_ns > 0 for cost_ns in costs.measured_ns.values())
+
+    def test_lanes_do_not_mix(self, bench: TrtBench) -> None:
+        backend = bench.open("pair")
+        lanes = [bench.lane(backend) for _ in range(3)]
+        rng = np.random.default_rng(3)
+        batches = [batch_in(backend.spec, Bucket(4), rng, (1, 2, 1)) for _ in lanes]
+        tickets = [lane.enqueue(batch) for lane, batch in zip(lanes, batches, strict=True)]
+        for lane, batch, ticket in zip(lanes, batches, tickets, strict=True):
+            assert_right("pair", batch, lane.sync(ticket).outputs)
+
+    def test_a_request_gets_the_outputs_it_asked_for_in_memory_of_its_own(self, bench: TrtBench) -> None:
+        backend = bench.open("pair")
+        lane = bench.lane(backend)
+        rng = np.random.default_rng(4)
+        batch = batch_in(backend.spec, Bucket(2), rng, (2,))
+        (first,) = lane.sync(lane.enqueue(batch)).outputs
+        kept = first[1].copy()
+        for _ in range(LANE_DEPTH):
+            lane.sync(lane.enqueue(batch_in(backend.spec, Bucket(2), rng, (2,))))
+        np.testing.assert_array_equal(first[1], kept)
+
+    def test_moments_are_in_order(self, bench: TrtBench) -> None:
+        backend = bench.open("double")
+        lane = bench.lane(backend)
+        rng = np.random.default_rng(5)
+        tickets = [lane.enqueue(batch_in(backend.spec, Bucket(8), rng, (8,))) for _ in range(LANE_DEPTH)]
+        for ticket in tickets:
+            timings = lane.sync(ticket).timings
+            assert timings.started <= timings.copied_in <= timings.computed <= timings.copied_out
+
+    def test_a_third_batch_is_refused_and_hurts_nobody(self, bench: TrtBench) -> None:
+        backend = bench.open("double")
+        lane = bench.lane(backend)
+        rng = np.random.default_rng(6)
+        batches = [batch_in(backend.spec, Bucket(4), rng, (3,)) for _ in range(3)]
+        tickets = [lane.enqueue(batch) for batch in batches[:LANE_DEPTH]]
+        with pytest.raises(ExecutionFailed, match="holds 2 batches already"):
+            lane.enqueue(batches[2])
+        for batch, ticket in zip(batches, tickets, strict=False):
+            assert_right("double", batch, lane.sync(ticket).outputs)
+        assert_right("double", batches[2], lane.sync(lane.enqueue(batches[2])).outputs)
+
+    def test_a_bucket_outside_every_profile_is_refused_with_the_ranges(self, bench: TrtBench) -> None:
+        with pytest.raises(ModelLoadFailed, match=r"buckets 16 .*profile 0: x 1x8 to 8x8"):
+            bench.open("double", bucket_sizes={"batch": (8, 16)})
+
+    def test_buckets_come_from_the_profiles(self, bench: TrtBench) -> None:
+        assert bench.open("double").spec.buckets.batch_sizes == (1, 2, 4, 8)
+        assert bench.open("double").spec.platform == "tensorrt_plan"
+
+    def test_closing_frees_everything(self, bench: TrtBench) -> None:
+        before = bench.cuda.live
+        backend = bench.open("sequence")
+        lane = bench.lane(backend)
+        assert bench.cuda.live.graphs == before.graphs + LANE_DEPTH * len(tuple(backend.spec.buckets.known()))
+        lane.close()
+        lane.close()
+        backend.close()
+        backend.close()
+        assert bench.cuda.live == before == LiveCounts()

@@ -1,0 +1,123 @@
+"""Three small models for TensorRT, for the fake and the real one, and a bench that opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from service.buckets import Bucket
+from service.cards import BatchingCard, ModelCard
+from service.models import ModelSpec
+from service.requests import Batch
+from service.runtime.cuda.device import Cuda
+from service.runtime.trt.backend import TensorRTBackend
+from service.runtime.trt.flavour import Flavour
+from service.runtime.trt.lane import TensorRTLane
+from service.tensors import HostArray
+from tests.doubles.fake_tensorrt import FakeModel
+from tests.doubles.onnx_batches import request_of
+
+WIDTH = 8
+
+DOUBLE = FakeModel(
+    inputs={"x": ("FLOAT", (-1, WIDTH))},
+    outputs={"y": ("FLOAT", (-1, WIDTH))},
+    profiles=({"x": ((1, WIDTH), (4, WIDTH), (8, WIDTH))},),
+    program="double",
+)
+"""`x: FP32[batch, 8] -> y = x + x`; one profile of 1 to 8 rows."""
+
+PAIR = FakeModel(
+    inputs={"a": ("FLOAT", (-1, 3)), "b": ("FLOAT", (-1, 3))},
+    outputs={"s": ("FLOAT", (-1, 3)), "d": ("FLOAT", (-1, 3))},
+    profiles=({"a": ((1, 3), (2, 3), (4, 3)), "b": ((1, 3), (2, 3), (4, 3))},),
+    program="pair",
+)
+"""`a, b: FP32[batch, 3] -> s = a + b, d = a - b`: tensors that do not end where the next may begin."""
+
+SEQUENCE = FakeModel(
+    inputs={"x": ("FLOAT", (-1, -1))},
+    outputs={"y": ("FLOAT", (-1, -1))},
+    profiles=({"x": ((1, 1), (4, 4), (4, 8))}, {"x": ((1, 8), (2, 16), (4, 16))}),
+    program="double",
+)
+"""`x: FP32[batch, sequence] -> y = x + x`; a profile for up to 8 columns, one for 8 to 16."""
+
+MODELS = {"double": DOUBLE, "pair": PAIR, "sequence": SEQUENCE}
+
+CARDS = {
+    "sequence": {
+        "dims": {"x": ("batch", "sequence"), "y": ("batch", "sequence")},
+        "bucket_sizes": {"batch": (1, 2, 4), "sequence": (4, 8, 16)},
+    }
+}
+
+REFERENCES: dict[str, Callable[..., tuple[HostArray, ...]]] = {
+    "double": lambda x: (x + x,),
+    "pair": lambda a, b: (a + b, a - b),
+    "sequence": lambda x: (x + x,),
+}
+
+
+class GivePlan(Protocol):
+    """Puts the plan of one of `MODELS` somewhere and says where."""
+
+    def __call__(self, name: str) -> Path: ...
+
+
+@dataclass
+class TrtBench:
+    """Opens models and lanes on a CUDA and a TensorRT, real or fake, and closes them."""
+
+    cuda: Cuda
+    flavour: Flavour
+    plan_path: GivePlan
+    lanes: list[TensorRTLane] = field(default_factory=list)
+    backends: list[TensorRTBackend] = field(default_factory=list)
+
+    def open(self, name: str, **card: object) -> TensorRTBackend:
+        keys: dict[str, object] = {"batching": BatchingCard(), **CARDS.get(name, {}), **card}
+        backend = TensorRTBackend.open(
+            ModelCard(name=name, **keys),  # type: ignore[arg-type]
+            version="1",
+            plan_path=self.plan_path(name),
+            flavour=self.flavour,
+            cuda=self.cuda,
+        )
+        self.backends.append(backend)
+        return backend
+
+    def lane(self, backend: TensorRTBackend, *, warm: bool = True) -> TensorRTLane:
+        lane = backend.create_lane(len(self.lanes))
+        self.lanes.append(lane)
+        for bucket in backend.spec.buckets.known() if warm else ():
+            lane.warm_up(bucket)
+        return lane
+
+    def close(self) -> None:
+        for lane in self.lanes:
+            lane.close()
+        for backend in self.backends:
+            backend.close()
+
+
+def batch_in(spec: ModelSpec, bucket: Bucket, rng: np.random.Generator, rows: tuple[int, ...]) -> Batch:
+    """Requests of so many rows each, with distinct values, each as long as its bucket or shorter."""
+    requests = []
+    for count in rows:
+        dims = tuple(int(rng.integers(1, size + 1)) for size in bucket.dims)
+        shapes = (tensor.resolve(spec.dim_sizes(dims, count)) for tensor in spec.inputs)
+        requests.append(request_of(spec, *(rng.random(shape, np.float32) for shape in shapes), dims=dims))
+    return Batch(bucket, tuple(requests), sum(rows))
+
+
+def assert_right(name: str, batch: Batch, outputs: tuple[tuple[HostArray, ...], ...]) -> None:
+    """Every request has what NumPy gives for its own inputs, to the bit."""
+    assert len(outputs) == len(batch.requests)
+    for request, got in zip(batch.requests, outputs, strict=True):
+        for wanted, array in zip(REFERENCES[name](*request.inputs), got, strict=True):
+            np.testing.assert_array_equal(array, wanted)
