@@ -82,8 +82,10 @@ def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph
             if node_count == 0:
                 raise CaptureFailed("enqueue gave no work to the captured stream")
             native = _instantiated(cuda, partial, stream)
-        finally:
-            check(cuda.api, "cudaGraphDestroy", cuda.api.cudaGraphDestroy(partial))
+        except BaseException:
+            cuda.api.cudaGraphDestroy(partial)  # unchecked: what went wrong first is what must be reported
+            raise
+        check(cuda.api, "cudaGraphDestroy", cuda.api.cudaGraphDestroy(partial))
         device_bytes = max(0, free_before - cuda.memory_info().free_bytes)
         return Graph(cuda, native, node_count, device_bytes)
 

@@ -83,7 +83,7 @@ def test_failure_beside_the_capture(fake: FakeCuda, cuda: Cuda, stream: Stream, 
 @pytest.mark.parametrize("call", ["cudaMemsetAsync", "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphUpload"])
 def test_sticky_errors_are_no_reason_to_go_on(fake: FakeCuda, cuda: Cuda, stream: Stream, enqueue, call: str) -> None:
     fake.inject(call, E.cudaErrorIllegalAddress, after=int(call == "cudaMemsetAsync"))
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(DeviceError, match=f"^cudaErrorIllegalAddress: .*, in {call}$") as raised:
         capture(cuda, enqueue, stream=stream)
     assert raised.value.is_sticky
     assert not cuda.capture_lock.locked()
@@ -105,3 +105,15 @@ def test_what_the_library_says_is_the_reason(fake: FakeCuda, cuda: Cuda, stream:
         capture(cuda, enqueue, stream=stream)
     assert natives(fake) == {}
     assert not fake.is_capturing(stream.native)
+
+
+def test_what_the_library_leaves_behind_is_cleared(fake: FakeCuda, cuda: Cuda, stream: Stream) -> None:
+    def enqueue() -> bool:
+        if fake.is_capturing(stream.native):
+            fake.cudaStreamWaitEvent(stream.native, 12345, 0)
+            return False
+        return True
+
+    with pytest.raises(CaptureFailed):
+        capture(cuda, enqueue, stream=stream)
+    assert fake.cudaPeekAtLastError() == (E.cudaSuccess,)
