@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -33,7 +35,7 @@ from service.cards import ModelCard
 from service.errors import ModelLoadFailed, ServiceError
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import create_task
-from service.repository.layout import VersionFolder
+from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
 from service.repository.loader import ModelLoader, OnProgress
 from service.repository.registry import Registry
 from service.runtime.protocol import Backend
@@ -42,6 +44,8 @@ from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 
 MAX_PREPARING_PER_THREAD = 128
+
+_log = logging.getLogger(__name__)
 
 OnStarted = Callable[[Mapping[str, ServiceError]], None]
 """Told once, on the event loop, when every model has been tried: the errors of those that failed, by name."""
@@ -115,17 +119,53 @@ def usable_cores() -> int:
 def open_backend(card: ModelCard, version: VersionFolder, *, cpu_threads: int) -> Backend:
     """The backend that a card asks for; its library is imported only here.
 
+    `auto` means TensorRT where there is a plan and this machine can run TensorRT, else ONNX Runtime. A plan that
+    TensorRT refuses is an error all the same: a model that silently ran on the CPU would be slow and nobody knew why.
+
     Raises:
-        ModelLoadFailed: this build has no such backend, or the model does not open.
+        ModelLoadFailed: this machine has no such backend, or the model does not open.
+        CardError: the card contradicts the model.
+        DeviceError: the GPU cannot be used.
     """
-    if card.backend == "tensorrt" or version.onnx is None:
+    if card.backend != "onnxruntime" and version.plan is not None:
+        try:
+            tensorrt = _tensorrt()
+        except ModelLoadFailed as error:
+            if card.backend == "tensorrt" or version.onnx is None:
+                raise ModelLoadFailed(f"model '{card.name}' has a plan for TensorRT. {error.message}") from error
+            _log.warning("model '%s' runs on ONNX Runtime although it has a plan: %s", card.name, error.message)
+        else:
+            return tensorrt(card, version.version, version.plan)
+    if version.onnx is None:
         raise ModelLoadFailed(
-            f"model '{card.name}' asks for TensorRT, which this version of the server does not run; put its model.onnx "
-            'beside the card and set backend = "onnxruntime"'
+            f"model '{card.name}' has a plan and no {ONNX_FILE}, but its card asks for ONNX Runtime; "
+            'put the ONNX model beside the plan, or set backend = "tensorrt"'
+        )
+    if card.backend == "tensorrt":
+        raise ModelLoadFailed(
+            f"model '{card.name}' asks for TensorRT, but version {version.version} has no *{PLAN_SUFFIX} file; "
+            f'build a plan from its {ONNX_FILE} and put it beside that, or set backend = "auto"'
         )
     from service.runtime.onnx.backend import OnnxBackend  # noqa: PLC0415
 
     return OnnxBackend.open(card, version=version.version, model_path=version.onnx, cpu_threads=cpu_threads)
+
+
+@functools.cache
+def _tensorrt() -> Callable[[ModelCard, str, Path], Backend]:
+    """What opens a plan on this machine; made once, because all models of a process share one view of CUDA.
+
+    Raises:
+        ModelLoadFailed: TensorRT, CUDA or a GPU is missing.
+    """
+    from service.runtime.cuda.device import Cuda  # noqa: PLC0415
+    from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
+    from service.runtime.trt.flavour import find_flavour  # noqa: PLC0415
+
+    flavour, cuda = find_flavour(), Cuda.load()
+    return lambda card, version, plan: TensorRTBackend.open(
+        card, version=version, plan_path=plan, flavour=flavour, cuda=cuda
+    )
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:

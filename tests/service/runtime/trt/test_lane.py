@@ -1,0 +1,285 @@
+"""A lane's failures: what falls back, what fails one batch, and what ends the device."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from service.batching.lane_pool import LanePool
+from service.buckets import Bucket
+from service.cards import LanesCard
+from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
+from service.requests import Batch
+from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
+from tests.doubles.fake_cuda import cudaError_t as E
+from tests.doubles.trt_cases import LaneCases
+from tests.doubles.trt_models import DOUBLE, TrtBench, assert_right, batch_in
+from tests.service.runtime.trt.conftest import FakeBench, MakeBench
+
+
+class TestLane(LaneCases):
+    """What every lane promises, in every generation; the same cases run on a real GPU in `tests/gpu`."""
+
+
+def batch(bench: TrtBench, size: int = 3, seed: int = 0) -> Batch:
+    spec = bench.backends[-1].spec
+    return batch_in(spec, Bucket(spec.buckets.padded_size(size) or 0), np.random.default_rng(seed), (size,))
+
+
+def assert_works(bench: TrtBench, lane: TensorRTLane, seed: int = 9) -> None:
+    """Enough batches that both buffer sets are used."""
+    for turn in range(LANE_DEPTH + 1):
+        each = batch(bench, seed=seed + turn)
+        assert_right("double", each, lane.sync(lane.enqueue(each)).outputs)
+
+
+@contextmanager
+def collected(failures: list[DeviceError]) -> Iterator[None]:
+    try:
+        yield
+    except DeviceError as error:
+        failures.append(error)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (replace(DOUBLE, is_capturable=False), "cannot be captured: .*when stream is capturing"),
+        (replace(DOUBLE, replay_error=1), "the replay of its graph differs from the eager run"),
+    ],
+)
+def test_a_bucket_without_a_graph_runs_eagerly(
+    make_bench: MakeBench, caplog: pytest.LogCaptureFixture, model: object, reason: str
+) -> None:
+    bench = make_bench(models={"double": model})
+    backend = bench.open("double")
+    with caplog.at_level(logging.WARNING):
+        lane = bench.lane(backend)
+    assert set(lane.graph_misses) == set(backend.spec.buckets.known())
+    assert "bucket 8 runs without a CUDA Graph" in caplog.text
+    assert all(re.search(reason, text) for text in lane.graph_misses.values())
+    assert_works(bench, lane)
+    assert lane.eager_runs == {Bucket(4): LANE_DEPTH + 1}
+    assert lane.replays.total() == 0
+    assert bench.cuda.live.graphs == 0
+    assert lane.graph_bytes == 0
+
+
+def test_no_memory_for_graphs_means_eager(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    backend = bench.open("double")
+    lane = bench.lane(backend, warm=False)
+    bench.api.inject("cudaGraphInstantiate", E.cudaErrorMemoryAllocation)
+    lane.warm_up(Bucket(4))
+    lane.warm_up(Bucket(8))
+    assert "out of memory" in lane.graph_misses[Bucket(4)]
+    assert Bucket(8) not in lane.graph_misses
+    assert_works(bench, lane)
+
+
+def test_graph_memory_is_counted(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    assert lane.graph_bytes == 4 * LANE_DEPTH * bench.api.graph_bytes
+
+
+def test_warming_twice_does_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    live = bench.cuda.live
+    lane.warm_up(Bucket(8))
+    assert bench.cuda.live == live
+
+
+def test_memory_does_not_grow_with_the_buckets(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    backend = bench.open("double")
+    lane = bench.lane(backend, warm=False)
+    before = bench.cuda.live
+    for bucket in backend.spec.buckets.known():
+        lane.warm_up(bucket)
+    assert bench.cuda.live.device_bytes == before.device_bytes
+    assert bench.cuda.live.pinned_bytes == before.pinned_bytes
+
+
+def test_nothing_is_allocated_or_captured_after_the_warm_up(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    before = dict(bench.api.calls)
+    assert_works(bench, lane)
+    new = {name for name, count in bench.api.calls.items() if count != before.get(name)}
+    assert new == {
+        "cudaEventElapsedTime",
+        "cudaEventRecord",
+        "cudaEventSynchronize",
+        "cudaGraphLaunch",
+        "cudaMemcpyAsync",
+        "cudaStreamWaitEvent",
+    }
+    assert bench.api.pageable_copies == 0
+
+
+def test_copies_overlap_compute(make_bench: MakeBench) -> None:
+    """The second batch's upload is on a stream that does not wait for the first batch's kernels."""
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    upload, compute, _ = lane._streams
+    first = lane.enqueue(batch(bench, seed=1))
+    second = lane.enqueue(batch(bench, seed=2))
+    upload.sync()
+    queue = bench.api._stream(compute.native).queue
+    assert len(queue) > 0
+    for ticket in (first, second):
+        lane.sync(ticket)
+
+
+@pytest.mark.parametrize(
+    "call", ["cudaMemcpyAsync", "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventSynchronize"]
+)
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_failed_call_fails_one_batch(make_bench: MakeBench, call: str, after: int) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    failures: list[DeviceError] = []
+    ticket = lane.enqueue(batch(bench, seed=1))
+    bench.api.inject(call, E.cudaErrorInvalidValue, after=after)
+    in_flight = [(1, ticket)]
+    for seed in (2, 3, 4):
+        with collected(failures):
+            in_flight.append((seed, lane.enqueue(batch(bench, seed=seed))))
+        seed_of_oldest, oldest = in_flight.pop(0)
+        with collected(failures):
+            assert_right("double", batch(bench, seed=seed_of_oldest), lane.sync(oldest).outputs)
+    for seed, ticket in in_flight:
+        assert_right("double", batch(bench, seed=seed), lane.sync(ticket).outputs)
+    assert [error.is_sticky for error in failures] == [False]
+    assert not lane.is_dead
+    assert_works(bench, lane)
+
+
+def test_a_refused_enqueue_fails_one_batch(make_bench: MakeBench) -> None:
+    bench = make_bench(models={"double": replace(DOUBLE, is_capturable=False)})
+    lane = bench.lane(bench.open("double"))
+    bench.world.faults.enqueues = 1
+    with pytest.raises(ExecutionFailed, match="a batch of model 'double' in bucket 4: enqueue was told to fail"):
+        lane.enqueue(batch(bench))
+    assert_works(bench, lane)
+
+
+def test_a_sticky_error_ends_the_lane(make_bench: MakeBench) -> None:
+    bench = make_bench(models={"double": replace(DOUBLE, is_capturable=False)})
+    lane = bench.lane(bench.open("double"))
+    bench.api.fault_in_next_kernel()
+    ticket = lane.enqueue(batch(bench))
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress") as raised:
+        lane.sync(ticket)
+    assert raised.value.is_sticky
+    assert lane.is_dead
+    with pytest.raises(DeviceError, match="the GPU is lost to this process: cudaErrorIllegalAddress") as again:
+        lane.enqueue(batch(bench))
+    assert again.value.is_sticky
+    lane.close()
+    lane.close()
+
+
+def test_a_sticky_error_found_while_settling_ends_the_lane(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    bench.api.inject("cudaMemcpyAsync", E.cudaErrorInvalidValue)
+    bench.api.inject("cudaStreamSynchronize", E.cudaErrorIllegalAddress)
+    with pytest.raises(DeviceError, match="cudaErrorInvalidValue"):
+        lane.enqueue(batch(bench))
+    assert lane.is_dead
+
+
+def test_another_error_while_settling_does_not(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    bench.api.inject("cudaMemcpyAsync", E.cudaErrorInvalidValue)
+    bench.api.inject("cudaStreamSynchronize", E.cudaErrorInvalidValue)
+    with pytest.raises(DeviceError, match="h2d"):
+        lane.enqueue(batch(bench))
+    assert not lane.is_dead
+    assert_works(bench, lane)
+
+
+def test_a_model_that_does_not_run(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"), warm=False)
+    bench.world.faults.enqueues = 1
+    with pytest.raises(ExecutionFailed, match="in bucket 8: enqueue was told to fail"):
+        lane.warm_up(Bucket(8))
+    lane.warm_up(Bucket(8))
+    with pytest.raises(ExecutionFailed, match="model 'double' was not made ready for bucket 4"):
+        lane.enqueue(batch(bench))
+
+
+def test_a_context_that_cannot_be_made(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"), warm=False)
+    bench.world.faults.context = "no memory for persistent state"
+    with pytest.raises(ModelLoadFailed, match="no memory for persistent state"):
+        lane.warm_up(Bucket(8))
+
+
+@pytest.mark.parametrize("call", ["cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithPriority"])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_lane_that_does_not_fit_leaves_nothing(make_bench: MakeBench, call: str, after: int) -> None:
+    bench = make_bench()
+    backend = bench.open("double")
+    before = bench.cuda.live
+    bench.api.inject(call, E.cudaErrorMemoryAllocation, after=after)
+    with pytest.raises(DeviceError, match="out of memory"):
+        backend.create_lane(0)
+    assert bench.cuda.live == before
+
+
+def test_an_engine_without_scratch(make_bench: MakeBench) -> None:
+    bench = make_bench(models={"double": replace(DOUBLE, scratch=(0, 0))})
+    lane = bench.lane(bench.open("double"))
+    assert_works(bench, lane)
+
+
+def test_moments_are_the_devices_own(make_bench: MakeBench) -> None:
+    """One clock for host and device: the moments on the device lie between the enqueue and the result."""
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 1000
+        return now
+
+    bench = make_bench(clock=clock)
+    backend = bench.open("double")
+    lane = TensorRTLane(bench.cuda, backend._engine, backend.spec, clock=clock)
+    bench.lanes.append(lane)
+    lane.open(backend._shapes, device=0)
+    lane.warm_up(Bucket(4))
+    begun = now
+    timings = lane.sync(lane.enqueue(batch(bench))).timings
+    assert begun < timings.started < timings.copied_in < timings.computed < timings.copied_out <= now
+    assert timings.computed - timings.copied_in == 1000
+
+
+def test_lanes_behind_a_pool(bench: FakeBench) -> None:
+    """The scheduler's own threads: contexts stay on the thread that made them."""
+    done: SimpleQueue[tuple[Batch, object]] = SimpleQueue()
+    backend = bench.open("double", lanes=LanesCard(count=2))
+    pool = LanePool(backend, lambda lane_id, each, outcome: done.put((each, outcome)))
+    pool.start()
+    pool.call_each(lambda lane: [lane.warm_up(bucket) for bucket in backend.spec.buckets.known()])
+    sent = [batch(bench, size=1 + number % 8, seed=number) for number in range(20)]
+    for number, each in enumerate(sent):
+        pool.dispatch(number % 2, each)
+    for _ in sent:
+        each, outcome = done.get(timeout=30)
+        assert_right("double", each, outcome.outputs)
+    pool.close()
+    assert bench.cuda.live.graphs == 0

@@ -1,0 +1,100 @@
+"""The pre-flight: each kind of wrong file gets the message that mends it, without a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import ModelLoadFailed
+from service.runtime.trt.flavour import Capabilities, Flavour
+from service.runtime.trt.manifest import Machine, Manifest
+from service.runtime.trt.plan import HEADER_BYTES, check_plan, read_header, read_plan
+from tests.doubles.fake_tensorrt import plan_of
+from tests.doubles.trt_models import DOUBLE
+
+PLAN = plan_of(DOUBLE, (10, 13, 3, 9))
+
+
+def flavour(version: str) -> Flavour:
+    return Flavour("tensorrt", object(), version, Capabilities(True, True, True, True, True))
+
+
+def manifest(plan: bytes, *, is_version_compatible: bool = False) -> Manifest:
+    return Manifest(
+        plan_bytes=len(plan),
+        plan_sha256=hashlib.sha256(plan).hexdigest(),
+        machine=Machine("Fake GPU", (9, 0), (13, 0)),
+        is_version_compatible=is_version_compatible,
+        is_hardware_compatible=False,
+        dims={},
+    )
+
+
+def test_the_header_has_the_version() -> None:
+    assert read_header(PLAN, "m.plan").text == "10.13.3.9"
+    assert read_header(PLAN[:HEADER_BYTES], "m.plan").version == (10, 13, 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "m.plan is empty"),
+        (PLAN[:3], "m.plan is cut off: it has 3 bytes"),
+        (PLAN[: HEADER_BYTES - 1], "m.plan is cut off: it has 27 bytes"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+        (b"PK\x03\x04" + bytes(40), "ZIP archive"),
+        (b"\x08\x08\x12\x07pytorch" + bytes(40), "looks like an ONNX model"),
+        (b"\x7fELF" + bytes(40), "begins with 7f 45 4c 46 .* a plan with 66 74 72 74"),
+    ],
+)
+def test_no_plan(content: bytes, said: str) -> None:
+    with pytest.raises(ModelLoadFailed, match=said):
+        check_plan(content, "m.plan", flavour("10.13.3.9"), None)
+
+
+@given(st.binary(max_size=64))
+def test_no_bytes_break_the_reader(content: bytes) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"^m\.plan "):
+        read_header(content, "m.plan")
+
+
+@pytest.mark.parametrize("version", ["10.13.3.9", "10.13.0", "10.13"])
+def test_the_same_major_and_minor_is_left_to_tensorrt(version: str) -> None:
+    assert check_plan(PLAN, "m.plan", flavour(version), None).version[:2] == (10, 13)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_compatible", "said"),
+    [
+        ("11.4.0.106", False, "built by TensorRT 10.13.3.9, this server runs tensorrt 11.4.0.106; build it again"),
+        ("11.4.0.106", False, "or install TensorRT 10.13.3 .a newer one runs it only if"),
+        ("10.1.0", False, "plans never run on an older one"),
+        ("8.6.1", True, "plans never run on an older one"),
+    ],
+)
+def test_another_version(version: str, is_compatible: bool, said: str) -> None:
+    with pytest.raises(ModelLoadFailed, match=said):
+        check_plan(PLAN, "m.plan", flavour(version), manifest(PLAN, is_version_compatible=is_compatible))
+
+
+def test_a_version_compatible_plan_runs_on_a_newer_one() -> None:
+    described = manifest(PLAN, is_version_compatible=True)
+    assert check_plan(PLAN, "m.plan", flavour("11.4.0.106"), described).version == (10, 13, 3, 9)
+
+
+def test_a_plan_that_is_not_the_manifests() -> None:
+    described = manifest(PLAN)
+    with pytest.raises(ModelLoadFailed, match=f"cut off: it has {len(PLAN) - 5} bytes of {len(PLAN)}"):
+        check_plan(PLAN[:-5], "m.plan", flavour("10.13.3.9"), described)
+    for changed in (PLAN + b"x", PLAN[:-1] + b"\x00"):
+        with pytest.raises(ModelLoadFailed, match=r"not the plan that its manifest describes.*m\.plan\.json"):
+            check_plan(changed, "m.plan", flavour("10.13.3.9"), described)
+
+
+def test_an_unreadable_plan(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"m\.plan cannot be read: No such file"):
+        read_plan(tmp_path / "m.plan")
