@@ -158,6 +158,7 @@ class Faults:
     runtime: bool = False
     engine: str = ""
     context: str = ""
+    shapes: str = ""
     enqueues: int = 0
     addresses: frozenset[str] = frozenset()
 
@@ -357,6 +358,9 @@ class IExecutionContext:
         return True
 
     def infer_shapes(self) -> list[str]:
+        if self._world.faults.shapes:
+            self._engine._complain(self._world.faults.shapes)
+            raise RuntimeError("Error in infer shapes.")
         return [name for name in self._engine._model.inputs if name not in self._all_shapes()]
 
     def get_tensor_shape(self, name: str) -> Shape:

@@ -60,7 +60,10 @@ class Context:
         for tensor, shape in zip(self._engine.inputs, inputs, strict=True):
             call = f"shape {list(shape)} for input '{tensor.name}'"
             trt_check(native.set_input_shape(tensor.name, shape), call, errors)
-        missing = native.infer_shapes()
+        try:
+            missing = native.infer_shapes()
+        except RuntimeError as error:
+            raise ModelLoadFailed(f"TensorRT cannot infer the shapes of the outputs: {errors.take()}") from error
         if missing:
             raise ModelLoadFailed(f"TensorRT lacks the shapes of {sorted(missing)}: {errors.take()}")
         self.outputs = tuple(tuple(native.get_tensor_shape(tensor.name)) for tensor in self._engine.outputs)

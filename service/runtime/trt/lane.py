@@ -119,30 +119,19 @@ class TensorRTLane:
         """
         if bucket in self._runs:
             return
-        compute = self._streams[1]
-        runs = []
         try:
-            for buffers in self._sets:
-                run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
-                self._stack.callback(run.close)
-                run.bind(self._scratch, stream=compute)
-                reason = run.warm_up(stream=compute)
-                runs.append(run)
-                if reason is not None:
-                    self.graph_misses[bucket] = reason
+            warmed = [self._warm_run(bucket, buffers) for buffers in self._sets]
         except Exception as error:
             self._settle(error)
             raise
-        if bucket in self.graph_misses:
+        runs = tuple(run for run, _ in warmed)
+        reason = next((reason for _, reason in warmed if reason is not None), None)
+        if reason is not None:
             for run in runs:
                 run.close_graph()
-            _log.warning(
-                "model '%s': bucket %s runs without a CUDA Graph: %s",
-                self._spec.name,
-                bucket.label,
-                self.graph_misses[bucket],
-            )
-        self._runs[bucket] = tuple(runs)
+            self.graph_misses[bucket] = reason
+            _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._spec.name, bucket.label, reason)
+        self._runs[bucket] = runs
 
     def enqueue(self, batch: Batch) -> Ticket:
         """Copies the rows into pinned memory and starts upload, execution and download, without waiting for any.
@@ -198,6 +187,14 @@ class TensorRTLane:
                     stream.sync()
         except DeviceError as error:
             _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
+
+    def _warm_run(self, bucket: Bucket, buffers: BufferSet) -> tuple[BucketRun, str | None]:
+        """A run that the lane will close, and why it has no graph."""
+        compute = self._streams[1]
+        run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
+        self._stack.callback(run.close)
+        run.bind(self._scratch, stream=compute)
+        return run, run.warm_up(stream=compute)
 
     def _next_run(self, bucket: Bucket) -> BucketRun:
         if self._death is not None:

@@ -55,6 +55,13 @@ def test_an_output_whose_size_depends_on_data(bench: FakeBench, stream: Stream) 
         Context.create(engine, 0, stream=stream).bind_shapes([(2, 8)])
 
 
+def test_shapes_that_contradict_each_other(bench: FakeBench, stream: Stream) -> None:
+    context = Context.create(engine_of(bench), 0, stream=stream)
+    bench.world.faults.shapes = "broadcast of 3 and 4"
+    with pytest.raises(ModelLoadFailed, match="cannot infer the shapes of the outputs: broadcast of 3 and 4"):
+        context.bind_shapes([(1, 8)])
+
+
 def test_no_context(bench: FakeBench, stream: Stream) -> None:
     engine = engine_of(bench)
     bench.world.faults.context = "out of memory"
