@@ -260,7 +260,7 @@ class ICudaEngine:
     def is_shape_inference_io(self, name: str) -> bool:
         return name in self._model.host_tensors
 
-    def get_tensor_format_desc(self, name: str, profile: int) -> str:
+    def get_tensor_format_desc(self, name: str) -> str:
         return self._model.layouts.get(name, LINEAR)
 
     def get_tensor_profile_shape(self, name: str, profile: int) -> list[Shape]:

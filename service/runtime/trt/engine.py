@@ -166,7 +166,8 @@ class Engine:
                 f"tensor '{name}' holds a shape that TensorRT reads on the host, which this server does not run yet; "
                 "export the model so that shapes follow from its inputs' dimensions, or serve the ONNX model on the CPU"
             )
-        layout = str(native.get_tensor_format_desc(name, 0))
+        # Without a profile's number: with it, TensorRT 8.6.0 under the 8.6.1 bindings crashes (seen on an H200).
+        layout = str(native.get_tensor_format_desc(name))
         if layout and not layout.lower().replace("-", " ").startswith(_LINEAR):
             raise ModelLoadFailed(
                 f"tensor '{name}' has the layout '{layout}', only row major linear ones can be served; build the "
