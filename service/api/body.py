@@ -26,11 +26,11 @@ class ByteBudget:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
 
-    def take(self, nbytes: int) -> None:
-        """Reserves bytes.
+    def check_room(self, nbytes: int) -> None:
+        """Refuses what would not fit now, and reserves nothing.
 
         Raises:
-            Overloaded: the requests in progress hold too many already.
+            Overloaded: the requests in progress hold too many bytes already.
         """
         if self.held_bytes + nbytes > self._limit_bytes:
             raise Overloaded(
@@ -38,6 +38,14 @@ class ByteBudget:
                 f"max_in_flight_bytes is {self._limit_bytes}; retry later or send less at once",
                 retry_after_s=1.0,
             )
+
+    def take(self, nbytes: int) -> None:
+        """Reserves bytes.
+
+        Raises:
+            Overloaded: as `check_room`.
+        """
+        self.check_room(nbytes)
         self.held_bytes += nbytes
 
     def give_back(self, nbytes: int) -> None:
@@ -63,7 +71,8 @@ class Body:
             BodyTimeout, ClientGone, InvalidInput, Unsupported, Overloaded: see the messages.
         """
         nbytes = self._announced_bytes(headers.get(b"content-length"))
-        self._reserve(nbytes)
+        self._check_limit(nbytes)
+        self._budget.check_room(nbytes)
         watched.is_reading = True
         try:
             body = await self._receive(receive, nbytes, headers.get(b"inference-header-content-length", b""))
@@ -94,7 +103,7 @@ class Body:
         if not message.get("more_body", False):
             return first
         if nbytes >= ALIGNED_FROM_BYTES:
-            return await _receive_aligned(receive, first, nbytes, header_length)
+            return await self._receive_aligned(receive, first, nbytes, header_length)
         body = bytearray(first)
         while True:
             message = await receive()
@@ -104,16 +113,43 @@ class Body:
             if not message.get("more_body", False):
                 return body
 
+    async def _receive_aligned(self, receive: Receive, first: bytes, nbytes: int, header_length: bytes) -> memoryview:
+        """A large body of known length, as it arrives, in memory where its first binary tensor is aligned.
+
+        There a backend can compute on the tensor where it lies; `bytes` would put it behind the header, anywhere.
+        The system gives memory as it is written to, so a client that only announces a large body holds none.
+        """
+        head_bytes = int(header_length) if header_length.isdigit() and len(header_length) < 10 else 0
+        host_buffer = np.empty(nbytes + ALIGNMENT_BYTES, np.uint8)
+        start = -(host_buffer.ctypes.data + head_bytes) % ALIGNMENT_BYTES
+        body = host_buffer.data[start : start + nbytes]
+        end = 0
+        part, is_more = first, True
+        while True:
+            if end + len(part) > nbytes:
+                raise InvalidInput(f"the request's body is longer than its Content-Length of {nbytes} bytes")
+            body[end : end + len(part)] = part
+            end += len(part)
+            self._reserve(end)
+            if not is_more:
+                return body[:end]
+            message = await receive()
+            _check_connected(message["type"])
+            part, is_more = message.get("body", b""), message.get("more_body", False)
+
     def _reserve(self, nbytes: int) -> None:
         """Holds at least `nbytes` of the budget."""
+        self._check_limit(nbytes)
+        if nbytes > self._reserved_bytes:
+            self._budget.take(nbytes - self._reserved_bytes)
+            self._reserved_bytes = nbytes
+
+    def _check_limit(self, nbytes: int) -> None:
         if nbytes > self._limit_bytes:
             raise PayloadTooLarge(
                 f"the request's body has {nbytes} bytes or more, max_body_bytes is {self._limit_bytes}; "
                 "send fewer rows at once, or binary tensors instead of JSON"
             )
-        if nbytes > self._reserved_bytes:
-            self._budget.take(nbytes - self._reserved_bytes)
-            self._reserved_bytes = nbytes
 
     def _announced_bytes(self, content_length: bytes | None) -> int:
         if content_length is None:
@@ -126,26 +162,3 @@ class Body:
 def _check_connected(message_type: str) -> None:
     if message_type == "http.disconnect":
         raise ClientGone("the client closed its connection before its request was complete")
-
-
-async def _receive_aligned(receive: Receive, first: bytes, nbytes: int, header_length: bytes) -> memoryview:
-    """A large body of known length, as it arrives, in memory where its first binary tensor is aligned.
-
-    There a backend can compute on the tensor where it lies; `bytes` would put it behind the header, anywhere.
-    """
-    head_bytes = int(header_length) if header_length.isdigit() and len(header_length) < 10 else 0
-    host_buffer = np.empty(nbytes + ALIGNMENT_BYTES, np.uint8)
-    start = -(host_buffer.ctypes.data + head_bytes) % ALIGNMENT_BYTES
-    body = host_buffer.data[start : start + nbytes]
-    end = 0
-    part, is_more = first, True
-    while True:
-        if end + len(part) > nbytes:
-            raise InvalidInput(f"the request's body is longer than its Content-Length of {nbytes} bytes")
-        body[end : end + len(part)] = part
-        end += len(part)
-        if not is_more:
-            return body[:end]
-        message = await receive()
-        _check_connected(message["type"])
-        part, is_more = message.get("body", b""), message.get("more_body", False)
