@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from service.api.shared_memory import shared_memory_router
 from service.api.watchdog import Watchdog
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed, ServiceError
+from service.machine import default_threads
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import create_task
 from service.repository.layout import VersionFolder
@@ -70,7 +70,7 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
     when all are warm. At its end it finishes the accepted requests and frees the models.
     """
     recorder = _recorder(settings)
-    threads = settings.cpu_threads or usable_cores()
+    threads = settings.cpu_threads or default_threads()
     loader = ModelLoader(
         open_backend=lambda card, version: open_backend(card, version, cpu_threads=threads),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
@@ -105,11 +105,6 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
     install_openapi(app, keys_enabled=keys.is_enabled)
     return app
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def open_backend(card: ModelCard, version: VersionFolder, *, cpu_threads: int) -> Backend:

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from service.units import NS_PER_MS
+
 DimSizes = tuple[int, ...]
 """Sizes of a model's dynamic dimensions (the batch apart), in the order of `BucketTable.dim_names`."""
 
@@ -123,7 +125,7 @@ class CostTable:
     """
 
     measured_ns: Mapping[Bucket, int]
-    default_row_ns: int = 1_000_000
+    default_row_ns: int = NS_PER_MS
 
     def cost_ns(self, bucket: Bucket) -> int:
         """Expected duration of one batch in `bucket`."""

@@ -8,8 +8,10 @@ from enum import Enum
 from types import MappingProxyType
 
 from service.tensors import Dim
+from service.units import NS_PER_MS
 
-NS_PER_MS = 1_000_000
+CARD_FILE = "model.toml"
+"""Name of the card in its model's folder."""
 
 
 class Resize(Enum):

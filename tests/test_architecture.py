@@ -17,7 +17,7 @@ TALKATIVE = ("service/cli.py",)
 
 DEVICES = ("cuda", "onnxruntime", "pynvml", "tensorrt", "tensorrt_dispatch", "tensorrt_lean", "tensorrt_rtx")
 WEB = ("fastapi", "pydantic", "pydantic_core", "pydantic_settings", "starlette", "uvicorn")
-DOMAIN = ("errors", "tensors", "buckets", "cards", "models", "requests")
+DOMAIN = ("bfloat16", "buckets", "cards", "errors", "models", "requests", "tensors", "units")
 
 IMPORT_WITHOUT = """
 import importlib, sys

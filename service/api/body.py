@@ -12,11 +12,9 @@ from starlette.types import Receive
 from service.api.compression import decode_body
 from service.api.watchdog import Watched
 from service.errors import BodyTimeout, ClientGone, InvalidInput, Overloaded, PayloadTooLarge
+from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES
 
 AnyBody: TypeAlias = bytes | bytearray | memoryview
-
-ALIGNED_FROM_BYTES = 128 << 10
-ALIGNMENT_BYTES = 64
 
 
 class ByteBudget:
@@ -102,7 +100,7 @@ class Body:
         self._reserve(len(first))
         if not message.get("more_body", False):
             return first
-        if nbytes >= ALIGNED_FROM_BYTES:
+        if nbytes >= IN_PLACE_FROM_BYTES:
             return await self._receive_aligned(receive, first, nbytes, header_length)
         body = bytearray(first)
         while True:
@@ -120,8 +118,8 @@ class Body:
         The system gives memory as it is written to, so a client that only announces a large body holds none.
         """
         head_bytes = int(header_length) if header_length.isdigit() and len(header_length) < 10 else 0
-        host_buffer = np.empty(nbytes + ALIGNMENT_BYTES, np.uint8)
-        start = -(host_buffer.ctypes.data + head_bytes) % ALIGNMENT_BYTES
+        host_buffer = np.empty(nbytes + HOST_ALIGNMENT_BYTES, np.uint8)
+        start = -(host_buffer.ctypes.data + head_bytes) % HOST_ALIGNMENT_BYTES
         body = host_buffer.data[start : start + nbytes]
         end = 0
         part, is_more = first, True

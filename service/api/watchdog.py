@@ -15,10 +15,10 @@ from starlette.types import Receive
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
 from service.requests import Clock
+from service.units import NS_PER_MS, NS_PER_S
 
-NS_PER_S = 1_000_000_000
 SWEEP_INTERVAL_S = 0.05
-LISTEN_AFTER_NS = 50_000_000
+LISTEN_AFTER_NS = 50 * NS_PER_MS
 
 
 class Watched:

@@ -18,8 +18,7 @@ from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, S
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
 from service.telemetry.recorder import ModelRecorder
-
-NS_PER_S = 1_000_000_000
+from service.units import NS_PER_S
 
 
 class Batcher:

@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from service.cards import NS_PER_MS, BatchingCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
+from service.cards import BatchingCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
 from service.tensors import BATCH_DIM
+from service.units import NS_PER_MS
 
 TASKS = frozenset({"tensor", "classify"})
 """What `/predict` can make of a model."""

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from service.bfloat16 import bfloat16_bits
 from service.errors import CardError
 from service.models import ModelSpec
-from service.runtime.bfloat16 import bfloat16_bits
 from service.tensors import DType, TensorSpec
 
 PadValue: TypeAlias = np.generic | bytes

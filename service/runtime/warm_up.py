@@ -13,14 +13,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from service.bfloat16 import bfloat16_bits, bfloat16_values
 from service.buckets import Bucket, CostTable, DimSizes, covers
-from service.cards import NS_PER_MS
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, Clock, InferenceRequest, Stamps
-from service.runtime.bfloat16 import bfloat16_bits, bfloat16_values
 from service.runtime.protocol import Lane
 from service.tensors import DType, HostArray, TensorSpec
+from service.units import NS_PER_MS
 
 MAX_REPEATS = 5
 REPEAT_BUDGET_NS = 60 * NS_PER_MS

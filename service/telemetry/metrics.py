@@ -12,8 +12,7 @@ from enum import Enum
 from service import errors
 from service.errors import ServiceError
 from service.requests import StageTimings
-
-NS_PER_S = 1_000_000_000
+from service.units import NS_PER_S
 
 
 class MetricKind(Enum):

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from service.buckets import Bucket, CostTable, DimSizes
-from service.cards import NS_PER_MS, BatchingCard, ModelCard
+from service.cards import BatchingCard, ModelCard
 from service.models import ModelSpec, build_spec
 from service.requests import InferenceRequest, Stamps
 from service.tensors import DType, TensorSpec
+from service.units import NS_PER_MS
 
 NO_FUTURE: Any = None
 """For tests of queue and policy, which never look at a request's future."""

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from service import app as app_module
-from service.app import create_app, open_backend, usable_cores
+from service.app import create_app, open_backend
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed, ServiceError
 from service.repository.layout import VersionFolder, find
@@ -218,7 +218,3 @@ def test_a_model_for_the_cpu_is_opened(repository: Path) -> None:
     assert backend.spec.platform == "onnxruntime_onnx"
     assert backend.lane_count == 1
     backend.close()
-
-
-def test_usable_cores() -> None:
-    assert usable_cores() >= 1

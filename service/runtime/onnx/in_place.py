@@ -10,16 +10,10 @@ from service.buckets import Bucket
 from service.models import ModelSpec
 from service.requests import Batch, InferenceRequest
 from service.runtime.onnx.session import element_type, refuses
-from service.tensors import HostArray
+from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES, HostArray
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
-
-IN_PLACE_FROM_BYTES = 128 << 10
-"""Below this, copying costs less than binding the request's memory."""
-
-ALIGNMENT_BYTES = 64
-"""What ONNX Runtime aligns its own tensors to; operators may rely on it."""
 
 
 def fits_in_place(batch: Batch) -> bool:
@@ -30,7 +24,7 @@ def fits_in_place(batch: Batch) -> bool:
     return (
         request.nbytes >= IN_PLACE_FROM_BYTES
         and request.dims == batch.bucket.dims
-        and all(host_input.ctypes.data % ALIGNMENT_BYTES == 0 for host_input in request.inputs)
+        and all(host_input.ctypes.data % HOST_ALIGNMENT_BYTES == 0 for host_input in request.inputs)
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
-from service.cards import NS_PER_MS, BatchingCard
+from service.cards import BatchingCard
 from service.errors import ClientGone, DeadlineExceeded, ExecutionFailed, NotReady, Overloaded, ShuttingDown
 from service.models import ModelSpec
+from service.units import NS_PER_MS
 from tests.doubles.clock import ManualClock
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.recorder import KeepingRecorder

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from service.buckets import Bucket, covers
-from service.cards import NS_PER_MS, BatchingCard, ModelCard, PrecisionCard
+from service.cards import BatchingCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
@@ -22,6 +22,7 @@ from service.runtime.onnx.lane import OnnxLane
 from service.runtime.protocol import Ticket
 from service.runtime.warm_up import check_batch_invariance, synthetic_batch, warm_up, without_noise
 from service.tensors import DType, HostArray
+from service.units import NS_PER_MS
 from tests.doubles import onnx_models
 from tests.doubles.clock import ManualClock
 from tests.doubles.requests import make_spec

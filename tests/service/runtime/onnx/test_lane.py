@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bfloat16 import bfloat16_bits
 from service.buckets import Bucket
 from service.cards import BatchingCard, ModelCard
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchTimings, InferenceRequest
-from service.runtime.bfloat16 import bfloat16_bits
 from service.runtime.onnx.backend import OnnxBackend
 from service.runtime.onnx.lane import OnnxLane
 from service.runtime.onnx.session import open_session
