@@ -53,7 +53,7 @@ def list_models(repository: Path, *, cpu_threads: int, max_image_pixels: int) ->
 
     Args:
         repository: its folder.
-        cpu_threads: threads that ONNX Runtime lanes share.
+        cpu_threads: threads of each model, divided among its lanes.
         max_image_pixels: largest image, width times height.
 
     Raises:

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 import uvicorn
 from rich.console import Console
@@ -19,6 +20,7 @@ from rich.text import Text
 import service
 from service.app import create_app
 from service.errors import ServiceError
+from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
 from service.settings import Settings
 
@@ -137,8 +139,10 @@ def _bracketed(host: str) -> str:
 
 
 def _config(app: object, settings: Settings) -> uvicorn.Config:
+    limits = ConnectionLimits(settings.body_timeout_s, settings.max_connections, settings.overload_status)
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
+        http=partial(GuardedProtocol, limits),  # type: ignore[arg-type]  # uvicorn calls it, and nothing else
         access_log=False,
         log_config=None,
         log_level="warning",

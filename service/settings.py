@@ -29,7 +29,10 @@ class Settings(BaseSettings):
         None, description="Models to load at start-up, as a JSON list; all of the repository's by default."
     )
     cpu_threads: int | None = Field(
-        None, ge=1, description="Threads that ONNX Runtime lanes share; the cores of this process by default."
+        None,
+        ge=1,
+        description="Threads of each model, divided among its lanes, and of the decoding of images; "
+        "by default the whole cores that affinity and the container's quota leave to this process.",
     )
     max_body_bytes: int = Field(
         64 << 20, ge=1024, description="Largest request body, compressed or not; larger ones get 413."
@@ -46,9 +49,14 @@ class Settings(BaseSettings):
         30.0,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds within which a request's whole body must arrive; slower ones get 408.",
+        description="Seconds within which a request's head, and then its whole body, must arrive; slower ones get 408.",
     )
-    overload_status: Literal[503, 429] = Field(503, description="Status of refused requests: 503 as Triton, or 429.")
+    max_connections: int = Field(
+        4096, ge=1, description="Connections open at once; one beyond them gets 503 and is closed."
+    )
+    overload_status: Literal[503, 429] = Field(
+        503, description="Status of requests and connections refused for overload: 503 as Triton, or 429."
+    )
     drain_timeout_s: float = Field(
         30.0,
         ge=0,

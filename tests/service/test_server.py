@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from service.buckets import Bucket
+from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
 from service.server import StartupProgress, _config, _listen, _say, _url
 from service.settings import Settings
@@ -76,6 +78,14 @@ def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
 def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
     """None would be for ever."""
     assert _config(None, Settings(drain_timeout_s=drain_timeout_s)).timeout_graceful_shutdown == uvicorn_s
+
+
+def test_connections_are_bounded_as_the_settings_say() -> None:
+    settings = Settings(body_timeout_s=2, max_connections=5, overload_status=429)
+    made = _config(None, settings).http
+    assert isinstance(made, partial)
+    assert made.func is GuardedProtocol
+    assert made.args == (ConnectionLimits(head_timeout_s=2, max_connections=5, overload_status=429),)
 
 
 class Bars:
