@@ -79,7 +79,8 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
     registry = Registry(
         settings.repository, loader, recorder, drain_timeout_s=settings.drain_timeout_s, on_progress=on_progress
     )
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="pipeline")
+    media_pool = ThreadPoolExecutor(threads, thread_name_prefix="media")
+    codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -93,12 +94,14 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
             await starting
         await registry.stop()
         lag.stop()
-        pool.shutdown()
+        media_pool.shutdown()
+        codec_pool.shutdown()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
     install_error_handlers(app, overload_status=settings.overload_status)
-    inference = _inference(settings, registry, recorder, pool, threads)
+    predict = Predict(media_pool, threads * MAX_PREPARING_PER_THREAD, time.monotonic_ns)
+    inference = _inference(settings, registry, recorder, predict, codec_pool)
     app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(inner, inference)))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
@@ -137,14 +140,15 @@ def _recorder(settings: Settings) -> Recorder:
 
 
 def _inference(
-    settings: Settings, registry: Registry, recorder: Recorder, pool: ThreadPoolExecutor, threads: int
+    settings: Settings, registry: Registry, recorder: Recorder, predict: Predict, codec_pool: ThreadPoolExecutor
 ) -> Inference:
     clock = time.monotonic_ns
     return Inference(
         registry=registry,
         recorder=recorder,
-        handlers={"infer": Infer(clock), "predict": Predict(pool, threads * MAX_PREPARING_PER_THREAD, clock)},
+        handlers={"infer": Infer(clock), "predict": predict},
         budget=ByteBudget(settings.max_in_flight_bytes),
+        codec_pool=codec_pool,
         watchdog=Watchdog(body_timeout_s=settings.body_timeout_s, clock=clock),
         max_body_bytes=settings.max_body_bytes,
         overload_status=settings.overload_status,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import signal
@@ -98,6 +99,7 @@ def run_server(settings: Settings) -> int:
         if failures and settings.exit_on_error:
             server.has_failed = server.should_exit = True
             return
+        gc.freeze()  # what start-up made stays for good: the collector need not look at it again
         _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
 
     app = create_app(settings, on_progress=progress, on_started=on_started)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +16,9 @@ from service.errors import BodyTimeout, ClientGone, InvalidInput, Overloaded, Pa
 from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES
 
 AnyBody: TypeAlias = bytes | bytearray | memoryview
+
+MAX_INFLATION = 1032
+"""The most that deflate can compress, by its format: 258 bytes in two bits."""
 
 
 class ByteBudget:
@@ -52,12 +56,19 @@ class ByteBudget:
 
 
 class Body:
-    """One request's body. `close` returns what it holds of the budget, whatever happened before."""
+    """One request's body. `close` returns what it holds of the budget, whatever happened before.
 
-    __slots__ = ("_budget", "_limit_bytes", "_reserved_bytes")
+    Args:
+        budget: what all requests together may hold.
+        limit_bytes: largest body, compressed or not.
+        pool: where bodies are decompressed.
+    """
 
-    def __init__(self, budget: ByteBudget, limit_bytes: int) -> None:
+    __slots__ = ("_budget", "_limit_bytes", "_pool", "_reserved_bytes")
+
+    def __init__(self, budget: ByteBudget, limit_bytes: int, pool: Executor) -> None:
         self._budget = budget
+        self._pool = pool
         self._limit_bytes = limit_bytes
         self._reserved_bytes = 0
 
@@ -83,15 +94,23 @@ class Body:
         encoding = headers.get(b"content-encoding")
         if encoding is None or encoding == b"identity":
             return body
-        # However small the body, what it holds may be a thousand times as large.
-        decoded = await asyncio.to_thread(decode_body, encoding, body, self._limit_bytes)
-        self._reserve(len(decoded))
-        return decoded
+        return await self._decode(encoding, body)
 
     def close(self) -> None:
         """Returns what this body holds of the budget."""
         self._budget.give_back(self._reserved_bytes)
         self._reserved_bytes = 0
+
+    async def _decode(self, encoding: bytes, body: AnyBody) -> AnyBody:
+        """Decompresses off the event loop, with room held beforehand for all that the body can become."""
+        received_bytes = self._reserved_bytes
+        self._reserve(min(self._limit_bytes, len(body) * MAX_INFLATION))
+        loop = asyncio.get_running_loop()
+        decoded = await loop.run_in_executor(self._pool, decode_body, encoding, body, self._limit_bytes)
+        needed_bytes = max(received_bytes, len(decoded))
+        self._budget.give_back(self._reserved_bytes - needed_bytes)
+        self._reserved_bytes = needed_bytes
+        return decoded
 
     async def _receive(self, receive: Receive, nbytes: int, header_length: bytes) -> AnyBody:
         message = await receive()

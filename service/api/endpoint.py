@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +51,7 @@ class Inference:
         recorder: counts what no model can be charged with.
         handlers: by verb.
         budget: bytes that all requests together may hold.
+        codec_pool: where bodies are compressed and decompressed; nothing else waits there.
         watchdog: finds clients that stall or leave.
         max_body_bytes: largest body, compressed or not.
         overload_status: status of requests refused for overload.
@@ -61,6 +63,7 @@ class Inference:
     recorder: Recorder
     handlers: Mapping[str, Handler]
     budget: ByteBudget
+    codec_pool: Executor
     watchdog: Watchdog
     max_body_bytes: int
     overload_status: int
@@ -92,7 +95,7 @@ class InferenceEndpoint:
         inference = self._inference
         stamps = Stamps(inference.clock())
         watched = inference.watchdog.sign_in(receive, stamps.received)
-        body = Body(inference.budget, inference.max_body_bytes)
+        body = Body(inference.budget, inference.max_body_bytes, inference.codec_pool)
         exchange = Exchange(dict(scope["headers"]), scope["query_string"], stamps, watched)
         try:
             inference.registry.get(target.model, target.version)
@@ -135,7 +138,7 @@ class InferenceEndpoint:
         chunks, headers = reply.chunks, reply.headers
         encoding = response_encoding(exchange.headers.get(b"accept-encoding"))
         if encoding is not None:
-            chunks = (await _encoded(encoding, chunks),)
+            chunks = (await self._encoded(encoding, chunks),)
             headers.append((b"content-encoding", encoding))
         nbytes = sum(memoryview(chunk).nbytes for chunk in chunks)
         headers.append((b"content-length", b"%d" % nbytes))
@@ -151,6 +154,12 @@ class InferenceEndpoint:
             await send({"type": "http.response.body", "body": b""})
         stamps.sent = self._inference.clock()
 
+    async def _encoded(self, encoding: bytes, chunks: tuple[bytes | memoryview, ...]) -> bytes:
+        if sum(memoryview(chunk).nbytes for chunk in chunks) <= LARGE_BYTES:
+            return encode_body(encoding, chunks)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._inference.codec_pool, encode_body, encoding, chunks)
+
     def _record_failure(self, target: Target, error: ServiceError) -> None:
         try:
             served = self._inference.registry.get(target.model, target.version)
@@ -158,12 +167,6 @@ class InferenceEndpoint:
             self._inference.recorder.record_unattributed(error.reason)
         else:
             served.recorder.record_failure(error.reason)
-
-
-async def _encoded(encoding: bytes, chunks: tuple[bytes | memoryview, ...]) -> bytes:
-    if sum(memoryview(chunk).nbytes for chunk in chunks) > LARGE_BYTES:
-        return await asyncio.to_thread(encode_body, encoding, chunks)
-    return encode_body(encoding, chunks)
 
 
 def server_timing(stamps: Stamps) -> bytes:

@@ -131,8 +131,9 @@ class Registry:
             ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
             ShuttingDown: the server stopped meanwhile.
         """
-        folder = await asyncio.to_thread(find, self._repository, name)
+        await asyncio.to_thread(find, self._repository, name)  # so that a lock is kept for real names alone
         async with self._lock(name):
+            folder = await asyncio.to_thread(find, self._repository, name)
             try:
                 await self._load_latest(folder)
             except BaseException as error:

@@ -92,15 +92,15 @@ class OnnxLane:
         """Runs the model with the GIL released and copies every request's rows out.
 
         Raises:
-            InvalidInput: an operator refused a value, such as an index out of bounds; the lane goes on working.
-            ExecutionFailed: ONNX Runtime failed on this batch otherwise; the lane goes on working.
+            InvalidInput: an operator refused a value of the one request, such as an index out of bounds.
+            ExecutionFailed: ONNX Runtime failed on this batch otherwise. After either the lane goes on working.
         """
         flight = cast(_InFlight, ticket)
         batch = flight.batch
         try:
             host_outputs = self._execute(flight.run, batch.bucket)
         except ExecutionFailed as error:
-            if flight.run.is_refused():
+            if len(batch.requests) == 1 and flight.run.is_refused():
                 raise InvalidInput(f"values that the model cannot take: {error.message}") from error
             raise
         computed = self._clock_ns()
