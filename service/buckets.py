@@ -87,6 +87,13 @@ class BucketTable:
             padded.append(sizes[index])
         return tuple(padded)
 
+    def covers(self, larger: DimSizes, smaller: DimSizes) -> bool:
+        """Whether what fits `smaller` may run padded to `larger`: no size is less, and exact ones are the same."""
+        return all(
+            low == high if sizes is None else low <= high
+            for low, high, sizes in zip(smaller, larger, self.dim_sizes, strict=True)
+        )
+
     def known(self) -> Iterator[Bucket]:
         """Every bucket, largest first; nothing if a dimension is served at its exact size."""
         if self.is_exact:
@@ -95,11 +102,6 @@ class BucketTable:
         for dims in itertools.product(*per_dim):
             for padded_size in reversed(self.batch_sizes):
                 yield Bucket(padded_size, dims)
-
-
-def covers(larger: DimSizes, smaller: DimSizes) -> bool:
-    """Whether every size of `larger` is at least that of `smaller`."""
-    return all(a >= b for a, b in zip(larger, smaller, strict=True))
 
 
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:

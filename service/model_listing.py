@@ -111,9 +111,7 @@ def _listing(spec: ModelSpec, lanes: int) -> ModelListing:
         inputs=tuple(_tensor(tensor) for tensor in spec.inputs),
         outputs=tuple(_tensor(tensor) for tensor in spec.outputs),
         buckets=tuple(bucket.label for bucket in buckets.known()),
-        exact_dims=tuple(
-            name for name, sizes in zip(buckets.dim_names, buckets.dim_sizes, strict=True) if sizes is None
-        ),
+        exact_dims=buckets.exact_dims,
         lanes=lanes,
     )
 

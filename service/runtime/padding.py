@@ -19,7 +19,7 @@ def pad_values(spec: ModelSpec) -> tuple[PadValue, ...]:
     """The padding of every input, in the order of `ModelSpec.inputs`.
 
     Raises:
-        CardError: `[pad_values]` names a value that the input's type cannot hold.
+        CardError: `[padding]` names a value that the input's type cannot hold.
     """
     return tuple(_pad_value(spec, tensor) for tensor in spec.inputs)
 
@@ -55,5 +55,5 @@ def _scalar(dtype: DType, value: float) -> np.generic:
 
 def _refused(spec: ModelSpec, tensor: TensorSpec, value: float, mend: str) -> CardError:
     return CardError(
-        f"model '{spec.name}': pad_values {tensor.name} = {value} does not fit {tensor.dtype.value}; {mend}"
+        f"model '{spec.name}': {tensor.name} = {value} in [padding] does not fit {tensor.dtype.value}; {mend}"
     )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bfloat16 import bfloat16_bits, bfloat16_values
-from service.buckets import Bucket, CostTable, DimSizes, covers
+from service.buckets import Bucket, BucketTable, CostTable, DimSizes
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, Clock, InferenceRequest, Stamps
@@ -36,7 +36,6 @@ _DISTINCT_ROWS = 3
 # Largest difference as a share of the largest magnitude that the rows alone give: summation order changes with
 # the batch size, and a float of b mantissa bits then differs in its last few.
 _DTYPE_TOLERANCE = {DType.FP64: 1e-9, DType.FP32: 1e-3, DType.FP16: 1e-2, DType.BF16: 4e-2}
-_PRECISION_TOLERANCE = {"fp16": 1e-2, "bf16": 4e-2, "int8": 5e-2, "fp8": 5e-2}
 _ABSOLUTE_TOLERANCE = 1e-6
 
 
@@ -70,15 +69,15 @@ def warm_up(
         is_long = first_ns > LONG_RUN_NS
         measured_ns[bucket] = first_ns if is_long else _median_cost_ns(lane, synthetic_batch(spec, bucket))
         on_bucket(bucket)
-    return CostTable(without_noise(measured_ns))
+    return CostTable(without_noise(measured_ns, spec.buckets))
 
 
 def check_batch_invariance(lane: Lane, spec: ModelSpec) -> None:
     """Proves on the smallest and the largest batch of all known dims that rows give what they give alone.
 
     Each batch of more than two runs one row short, so that padding rows are tried too. Floats may differ by the share
-    of their peak that the type allows (FP64 1e-9, FP32 1e-3, FP16 1e-2, BF16 4e-2; more if the card lowers
-    the precision), other types not at all. Runs on the lane's thread, after `warm_up`.
+    of their peak that the type allows (FP64 1e-9, FP32 1e-3, FP16 1e-2, BF16 4e-2), other types not at all.
+    Runs on the lane's thread, after `warm_up`.
 
     Raises:
         ModelLoadFailed: a row's result depends on its neighbours.
@@ -96,13 +95,13 @@ def synthetic_batch(spec: ModelSpec, bucket: Bucket) -> Batch:
     return Batch(bucket, (request,), bucket.padded_size)
 
 
-def without_noise(measured_ns: Mapping[Bucket, int]) -> dict[Bucket, int]:
+def without_noise(measured_ns: Mapping[Bucket, int], buckets: BucketTable) -> dict[Bucket, int]:
     """Costs raised to that of the dearest bucket they cover: a larger batch, or larger dims, is never cheaper."""
     return {
         bucket: max(
             cost_ns
             for smaller, cost_ns in measured_ns.items()
-            if smaller.padded_size <= bucket.padded_size and covers(bucket.dims, smaller.dims)
+            if smaller.padded_size <= bucket.padded_size and buckets.covers(bucket.dims, smaller.dims)
         )
         for bucket in measured_ns
     }
@@ -160,7 +159,7 @@ def _check_rows(
 ) -> None:
     for index, output in enumerate(spec.outputs):
         wanted = [alone[row % len(alone)][index] for row in range(len(together))]
-        problem = _disagreement(spec, output, wanted, [outputs[index] for outputs in together])
+        problem = _disagreement(output, wanted, [outputs[index] for outputs in together])
         if problem is not None:
             raise ModelLoadFailed(
                 f"model '{spec.name}': in a batch of {len(together)} rows in bucket {bucket.label}, output "
@@ -169,9 +168,7 @@ def _check_rows(
             )
 
 
-def _disagreement(
-    spec: ModelSpec, output: TensorSpec, wanted: Sequence[HostArray], got: Sequence[HostArray]
-) -> str | None:
+def _disagreement(output: TensorSpec, wanted: Sequence[HostArray], got: Sequence[HostArray]) -> str | None:
     """How the rows of one output differ from what they give alone, or None where they agree."""
     for row, (want_row, got_row) in enumerate(zip(wanted, got, strict=True)):
         if want_row.shape != got_row.shape:
@@ -180,7 +177,7 @@ def _disagreement(
             continue
         if output.dtype in {DType.BYTES, DType.BOOL}:
             return f"differs in {np.count_nonzero(want_row != got_row)} of {want_row.size} values"
-        allowed = _tolerance(spec, output.dtype, want_row)
+        allowed = _tolerance(output.dtype, want_row)
         largest = _largest_difference(_as_floats(want_row, output.dtype), _as_floats(got_row, output.dtype))
         if not largest <= allowed:
             return f"differs by up to {largest:.3g}, allowed is {allowed:.3g}"
@@ -201,11 +198,10 @@ def _as_floats(values: HostArray, dtype: DType) -> FloatArray:
     return (bfloat16_values(values) if dtype is DType.BF16 else values).astype(np.float64)
 
 
-def _tolerance(spec: ModelSpec, dtype: DType, row: HostArray) -> float:
+def _tolerance(dtype: DType, row: HostArray) -> float:
     """Largest difference allowed: 0 for integers, else a share of the largest finite magnitude in the row alone."""
     if dtype not in _DTYPE_TOLERANCE:
         return 0.0
     wanted = _as_floats(row, dtype)
-    share = max(_DTYPE_TOLERANCE[dtype], _PRECISION_TOLERANCE.get(spec.card.precision.mode, 0.0))
     peak = float(np.max(np.abs(wanted), where=np.isfinite(wanted), initial=0.0))
-    return share * peak + _ABSOLUTE_TOLERANCE
+    return _DTYPE_TOLERANCE[dtype] * peak + _ABSOLUTE_TOLERANCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,13 @@ def make_spec(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NamedRequest(InferenceRequest):
+    """A request that a test can tell from others."""
+
+    request_id: str
+
+
 def make_request(
     rows: int = 1,
     *,
@@ -51,9 +59,9 @@ def make_request(
     fill: float = 1.0,
     nbytes: int | None = None,
     request_id: str = "",
-) -> InferenceRequest:
+) -> NamedRequest:
     host_x = np.full((rows, *(dims or (4,))), fill, np.float32)
-    return InferenceRequest(
+    return NamedRequest(
         inputs=(host_x,),
         rows=rows,
         dims=dims,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from service.cards import ModelCard
+from service.cards import LanesCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec, build_spec
 from service.runtime.onnx.buffers import input_plans
@@ -12,6 +13,8 @@ from service.runtime.onnx.lane import OnnxLane
 from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
 from service.tensors import BATCH_DIM, DType
+
+logger = logging.getLogger(__name__)
 
 PLATFORM = "onnxruntime_onnx"
 
@@ -48,6 +51,7 @@ class OnnxBackend:
             outputs=output_tensors(session),
         )
         _refuse_unservable(spec)
+        _warn_of_unused_keys(card)
         input_plans(spec)
         lane_count = card.lanes.count or 1
         threads = card.lanes.threads_per_lane or max(1, cpu_threads // lane_count)
@@ -79,6 +83,18 @@ class OnnxBackend:
 
     def close(self) -> None:
         """Nothing is shared by the lanes; idempotent."""
+
+
+def _warn_of_unused_keys(card: ModelCard) -> None:
+    unused = ["[precision]"] if card.precision != PrecisionCard() else []
+    if card.lanes.device != LanesCard().device:
+        unused.append("device in [lanes]")
+    if unused:
+        logger.warning(
+            "model '%s': its card sets %s, which ONNX Runtime does not use: it serves the model as it is, on the CPU",
+            card.name,
+            " and ".join(unused),
+        )
 
 
 def _refuse_unservable(spec: ModelSpec) -> None:

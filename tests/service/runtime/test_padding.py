@@ -57,5 +57,5 @@ def test_card_value(dtype: DType, pad: float, value: object) -> None:
     ],
 )
 def test_value_that_does_not_fit(dtype: DType, pad: float, mend: str) -> None:
-    with pytest.raises(CardError, match=rf"pad_values x = {pad} does not fit {dtype.value}; .*{mend}"):
+    with pytest.raises(CardError, match=rf"x = {pad} in \[padding\] does not fit {dtype.value}; .*{mend}"):
         pad_values(spec_of(dtype, pad))

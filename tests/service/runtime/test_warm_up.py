@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from service.buckets import Bucket, covers
+from service.buckets import Bucket, BucketTable
 from service.cards import BatchingCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
@@ -124,18 +124,19 @@ def test_exact_sizes_leave_the_table_empty() -> None:
     assert lane.events == []
 
 
+TABLE = BucketTable((1, 2, 3, 4), ("a", "b"), ((1, 2, 3), (1, 2, 3)))
 BUCKETS = st.builds(Bucket, st.integers(1, 4), st.tuples(st.integers(1, 3), st.integers(1, 3)))
 
 
 @given(st.dictionaries(BUCKETS, st.integers(1, 1000), min_size=1))
 def test_no_bucket_is_cheaper_than_one_that_it_covers(measured_ns: dict[Bucket, int]) -> None:
-    costs = without_noise(measured_ns)
+    costs = without_noise(measured_ns, TABLE)
     assert costs.keys() == measured_ns.keys()
     assert all(costs[bucket] >= cost_ns for bucket, cost_ns in measured_ns.items())
     assert set(costs.values()) <= set(measured_ns.values())
     for large in costs:
         for small in costs:
-            if small.padded_size <= large.padded_size and covers(large.dims, small.dims):
+            if small.padded_size <= large.padded_size and TABLE.covers(large.dims, small.dims):
                 assert costs[small] <= costs[large]
 
 
@@ -219,6 +220,47 @@ def test_what_counts_as_a_difference(error: Callable[[Batch], float], is_refused
         check_batch_invariance(lane, spec)
 
 
+class TextLane(ScriptedLane):
+    """Answers with what `answer` makes of a row, by whether the batch holds others too."""
+
+    def __init__(self, answer: Callable[[bool], HostArray]) -> None:
+        super().__init__(lambda bucket: 1)
+        self._answer = answer
+
+    def sync(self, ticket: Ticket) -> BatchResult:
+        assert isinstance(ticket, Batch)
+        outputs = tuple((self._answer(ticket.size > 1),) for _ in ticket.requests)
+        return BatchResult(outputs, BatchTimings(0, 0, 0, 1))
+
+
+def words(*texts: bytes) -> HostArray:
+    return np.array([texts], np.object_)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "answer", "told"),
+    [
+        (
+            DType.FP32,
+            lambda joined: np.zeros((1, 4 + joined), np.float32),
+            r"has shape \[1, 5\] for row 0, alone \[1, 4\]",
+        ),
+        (DType.BYTES, lambda joined: words(b"a", b"b" if joined else b"c"), "differs in 1 of 2 values"),
+        (DType.BOOL, lambda joined: np.array([[joined, joined, True]]), "differs in 2 of 3 values"),
+        (DType.INT32, lambda joined: np.int32([[7 + joined]]), "differs by up to 1, allowed is 0"),
+        (DType.BYTES, lambda joined: words(b"a", b"b"), None),
+        (DType.BOOL, lambda joined: np.array([[True, False]]), None),
+    ],
+)
+def test_every_kind_of_disagreement_is_named(
+    dtype: DType, answer: Callable[[bool], HostArray], told: str | None
+) -> None:
+    spec = make_spec(max_batch_size=8)
+    spec = replace(spec, outputs=(replace(spec.outputs[0], dtype=dtype),))
+    with nullcontext() if told is None else pytest.raises(ModelLoadFailed, match=f"output 'y' {told}"):
+        check_batch_invariance(TextLane(answer), spec)
+
+
 @pytest.mark.parametrize(("error", "is_refused"), [(1e-7, False), (1e-5, True)])
 def test_noise_around_zero_is_no_difference(error: float, is_refused: bool) -> None:
     lane = ScriptedLane(lambda bucket: 1, only_in(7, 8, error), gain=0)
@@ -226,18 +268,13 @@ def test_noise_around_zero_is_no_difference(error: float, is_refused: bool) -> N
         check_batch_invariance(lane, make_spec(max_batch_size=8))
 
 
-def test_lowered_precision_widens_the_tolerance() -> None:
-    batching = BatchingCard(max_batch_size=8)
+@pytest.mark.parametrize("mode", ["as-is", "fp16", "int8"])
+def test_what_an_engine_would_be_built_with_tolerates_no_more(mode: str) -> None:
+    """The model is served in the types of its tensors, and they alone decide."""
     lane = ScriptedLane(lambda bucket: 1, only_in(7, 8, 5e-3))
-    spec = make_spec(batching=batching)
-    with pytest.raises(ModelLoadFailed):
-        check_batch_invariance(lane, spec)
-    lowered = replace_precision(spec, "fp16")
-    check_batch_invariance(lane, lowered)
-
-
-def replace_precision(spec: ModelSpec, mode: str) -> ModelSpec:
-    return replace(spec, card=replace(spec.card, precision=PrecisionCard(mode=mode)))
+    spec = make_spec(batching=BatchingCard(max_batch_size=8))
+    with pytest.raises(ModelLoadFailed, match=r"allowed is 0\.0008"):
+        check_batch_invariance(lane, replace(spec, card=replace(spec.card, precision=PrecisionCard(mode=mode))))
 
 
 def test_synthetic_batch_is_the_same_every_time() -> None:
