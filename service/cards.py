@@ -90,7 +90,7 @@ class LanesCard:
 
     Attributes:
         count: lanes, or None for the backend's own choice.
-        threads_per_lane: intra-op threads of an ONNX Runtime lane; None divides the machine's cores.
+        threads_per_lane: intra-op threads of an ONNX Runtime lane; None divides the server's `cpu_threads`.
         device: GPU ordinal of TensorRT lanes.
     """
 

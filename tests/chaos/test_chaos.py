@@ -203,7 +203,7 @@ async def test_a_broken_new_version_leaves_the_old_one_serving(start_server: Sta
     (repository / "simple" / "2" / "model.onnx").write_bytes(b"no model")
     async with server.async_client() as client:
         response = await client.post("/v2/repository/models/simple/load", json={})
-        assert response.status_code == 400
+        assert response.status_code == 500
         assert "simple" in response.json()["error"]
         assert (await post_good(client, 1)).json()["model_version"] == "1"
 

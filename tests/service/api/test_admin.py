@@ -62,7 +62,7 @@ async def test_unknown_models(plane: ControlPlane) -> None:
 async def test_failed_load_tells_why(plane: ControlPlane) -> None:
     plane.registry.fail_load_with = ModelLoadFailed("model 'resnet' cannot be loaded: two plans")
     response = await plane.request("POST", LOAD)
-    assert (response.status_code, response.json()["error"]) == (400, "model 'resnet' cannot be loaded: two plans")
+    assert (response.status_code, response.json()["error"]) == (500, "model 'resnet' cannot be loaded: two plans")
 
 
 @pytest.mark.parametrize("path", [LOAD, UNLOAD])
