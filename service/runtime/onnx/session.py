@@ -1,6 +1,6 @@
 """ONNX Runtime sessions: how they are opened, and what a model's tensors are to the server.
 
-The one file that imports ONNX Runtime, and lazily: a server that serves TensorRT alone does without it.
+ONNX Runtime is imported when a session is opened: what only looks at cards or types does without it.
 """
 
 from __future__ import annotations
