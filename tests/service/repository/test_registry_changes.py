@@ -150,7 +150,7 @@ async def test_stop_ends_what_waits_after_its_timeout(tmp_path: Path) -> None:
     await begun(backend)
     waiting = submit(repository)
     stopping = asyncio.create_task(repository.registry.stop())
-    with pytest.raises(ShuttingDown, match="the server stopped before this request could run"):
+    with pytest.raises(ShuttingDown, match="model 'm' stopped before this request could run"):
         await waiting.future
     backend.let()
     await asyncio.gather(stopping, running.future)
