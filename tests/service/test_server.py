@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from service import server as server_module
+from service.app import OnStarted, create_app
 from service.buckets import Bucket
+from service.errors import ServiceError
 from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
-from service.server import StartupProgress, _config, _listen, _say, _url
+from service.server import SWITCH_INTERVAL_S, StartupProgress, _config, _listen, _say, _url, run_server
 from service.settings import Settings
 from tests.doubles import onnx_models
 from tests.doubles.running_server import RunningServer, StartServer, add_model, start_server, wait_for
@@ -146,6 +153,72 @@ def test_a_reload_has_a_bar_of_its_own(bars: Bars) -> None:
         assert bars.is_live
         bars.begin_or_end("a")
         assert not bars.is_live
+
+
+@pytest.fixture
+def this_process() -> Iterator[None]:
+    """Puts back what a server changes in the process that it runs in."""
+    root = logging.getLogger()
+    handlers, level, interval_s = root.handlers[:], root.level, sys.getswitchinterval()
+    on_signal = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in on_signal.items():
+        signal.signal(number, handler)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    sys.setswitchinterval(interval_s)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("this_process")
+def test_it_serves_until_it_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    intervals_s: list[float] = []
+
+    def stop_when_started(settings: Settings, *, on_started: OnStarted, **others: Any) -> Any:
+        def stop(failures: Mapping[str, ServiceError]) -> None:
+            on_started(failures)
+            intervals_s.append(sys.getswitchinterval())
+            signal.raise_signal(signal.SIGTERM)
+
+        return create_app(settings, on_started=stop, **others)
+
+    monkeypatch.setattr(server_module, "create_app", stop_when_started)
+    add_model(tmp_path, "identity", onnx_models.make_identity)
+    assert run_server(Settings(repository=tmp_path, port=0)) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"is ready at http://127\.0\.0\.1:\d+ \(API: http://127\.0\.0\.1:\d+/docs\)\n", said)
+    assert said.endswith("stopped\n")
+    assert intervals_s == [SWITCH_INTERVAL_S]
+
+
+@pytest.mark.usefixtures("this_process")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"repository": Path("/no/such/folder")}, "repository: the repository '/no/such/folder' cannot be read"),
+        ({"models": ("absent",)}, "absent: model 'absent' is not in"),
+    ],
+)
+def test_what_cannot_be_loaded_ends_it_with_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], said: str
+) -> None:
+    assert run_server(Settings(**{"repository": tmp_path, "port": 0, **settings})) == 1
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "is ready" not in shown
+
+
+@pytest.mark.usefixtures("this_process")
+def test_a_port_of_another_ends_it_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server_module, "create_app", None)
+    with _listen("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        assert run_server(Settings(repository=tmp_path, port=port)) == 1
+    assert capsys.readouterr().err.startswith(f"cannot listen on 127.0.0.1:{port}: Address already in use; ")
 
 
 def serve(*options: str, code: str = "", **settings: object) -> subprocess.CompletedProcess[str]:
