@@ -77,7 +77,12 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
         recorder=recorder,
     )
     registry = Registry(
-        settings.repository, loader, recorder, drain_timeout_s=settings.drain_timeout_s, on_progress=on_progress
+        settings.repository,
+        loader,
+        recorder,
+        drain_timeout_s=settings.drain_timeout_s,
+        on_progress=on_progress,
+        needs_all=settings.exit_on_error,
     )
     media_pool = ThreadPoolExecutor(threads, thread_name_prefix="media")
     codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")

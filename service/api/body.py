@@ -50,6 +50,10 @@ class ByteBudget:
         self.check_room(nbytes)
         self.held_bytes += nbytes
 
+    def hold(self, nbytes: int) -> None:
+        """Reserves bytes that exist already, such as an answer's; beyond the limit too, which then refuses requests."""
+        self.held_bytes += nbytes
+
     def give_back(self, nbytes: int) -> None:
         """Returns reserved bytes."""
         self.held_bytes -= nbytes

@@ -7,7 +7,7 @@ models, and everything else goes on to FastAPI.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,7 +22,7 @@ from service.api.errors import error_response
 from service.api.exchange import Exchange, Reply
 from service.api.target import Target, parse_target
 from service.api.watchdog import Watchdog
-from service.errors import ClientGone, ServiceError, ShuttingDown
+from service.errors import ClientGone, InvalidInput, ServiceError, ShuttingDown
 from service.repository.registry import Registry
 from service.repository.served import ServedModel
 from service.requests import Clock, StageTimings, Stamps
@@ -31,6 +31,10 @@ from service.telemetry.recorder import Recorder
 _STAGES_SENT = StageTimings._fields[:-1]
 _SERVER_TIMING = b", ".join(stage.encode() + b";dur=%.3f" for stage in (*_STAGES_SENT, "total"))
 UNFORESEEN = "internal"
+WRONG_METHOD = "invalid"
+SINGLE_HEADERS = frozenset(
+    {b"content-length", b"content-type", b"content-encoding", b"inference-header-content-length"}
+)
 LARGE_BYTES = 64 << 10
 """Above this, compression leaves the event loop: it takes longer than the hand-over to a thread."""
 
@@ -84,6 +88,7 @@ class InferenceEndpoint:
         if target is None:
             await self._app(scope, receive, send)
         elif scope["method"] != "POST":
+            self._inference.recorder.record_unattributed(WRONG_METHOD)
             text = f"method not allowed: '{scope['method']}' on /{target.verb}; this route takes POST"
             await Response(orjson.dumps({"error": text}), 405, {"Allow": "POST"}, "application/json")(
                 scope, receive, send
@@ -96,8 +101,11 @@ class InferenceEndpoint:
         stamps = Stamps(inference.clock())
         watched = inference.watchdog.sign_in(receive, stamps.received)
         body = Body(inference.budget, inference.max_body_bytes, inference.codec_pool)
-        exchange = Exchange(dict(scope["headers"]), scope["query_string"], stamps, watched)
+        headers = dict(scope["headers"])
+        exchange = Exchange(headers, scope["query_string"], stamps, watched)
         try:
+            if len(headers) != len(scope["headers"]):
+                check_repeated(scope["headers"])
             inference.registry.get(target.model, target.version)
             exchange.body = await body.read(exchange.headers, receive, watched)
             stamps.read = inference.clock()
@@ -149,10 +157,18 @@ class InferenceEndpoint:
         if nbytes <= LARGE_BYTES:
             await send({"type": "http.response.body", "body": b"".join(chunks)})
         else:
+            await self._send_large(chunks, nbytes, send)
+        stamps.sent = self._inference.clock()
+
+    async def _send_large(self, chunks: tuple[bytes | memoryview, ...], nbytes: int, send: Send) -> None:
+        """Holds the answer's bytes of the budget until its client has read nearly all of it."""
+        self._inference.budget.hold(nbytes)
+        try:
             for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-        stamps.sent = self._inference.clock()
+        finally:
+            self._inference.budget.give_back(nbytes)
 
     async def _encoded(self, encoding: bytes, chunks: tuple[bytes | memoryview, ...]) -> bytes:
         if sum(memoryview(chunk).nbytes for chunk in chunks) <= LARGE_BYTES:
@@ -167,6 +183,19 @@ class InferenceEndpoint:
             self._inference.recorder.record_unattributed(error.reason)
         else:
             served.recorder.record_failure(error.reason)
+
+
+def check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuses a request that says twice how its body is to be read: which of the two is meant nobody can know.
+
+    Raises:
+        InvalidInput: names the header.
+    """
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in SINGLE_HEADERS and name in seen:
+            raise InvalidInput(f"the header '{name.decode('latin-1')}' is repeated; send it once")
+        seen.add(name)
 
 
 def server_timing(stamps: Stamps) -> bytes:

@@ -5,6 +5,7 @@ Every bucket is warmed and measured, and a row's result is proven not to depend 
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from service.bfloat16 import bfloat16_bits, bfloat16_values
 from service.buckets import Bucket, BucketTable, CostTable, DimSizes
-from service.errors import ModelLoadFailed
+from service.errors import ExecutionFailed, ModelLoadFailed, ServiceError
 from service.models import ModelSpec
 from service.requests import Batch, Clock, InferenceRequest, Stamps
 from service.runtime.protocol import Lane
@@ -27,6 +28,11 @@ REPEAT_BUDGET_NS = 60 * NS_PER_MS
 LONG_RUN_NS = 150 * NS_PER_MS
 
 FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+_log = logging.getLogger(__name__)
+
+PROBE_SIZES = (64, 32, 16, 8, 224, 128, 256, 512, 1)
+"""Sizes tried for dimensions without buckets; image models want multiples of 32, sequence models few."""
 
 _SEED = 20240229
 
@@ -75,16 +81,20 @@ def warm_up(
 def check_batch_invariance(lane: Lane, spec: ModelSpec) -> None:
     """Proves on the smallest and the largest batch of all known dims that rows give what they give alone.
 
+    Where dims are served at their exact size, one size that the model can run is tried in their place.
+
     Each batch of more than two runs one row short, so that padding rows are tried too. Floats may differ by the share
     of their peak that the type allows (FP64 1e-9, FP32 1e-3, FP16 1e-2, BF16 4e-2), other types not at all.
     Runs on the lane's thread, after `warm_up`.
 
     Raises:
-        ModelLoadFailed: a row's result depends on its neighbours.
+        ModelLoadFailed: a row's result depends on its neighbours, or no size was found that could be tried.
         ExecutionFailed: the model failed.
     """
     if spec.buckets.max_size == 1:
         return
+    if spec.buckets.is_exact:
+        _check_dims(lane, spec, _runnable_dims(lane, spec))
     for dims in dict.fromkeys(bucket.dims for bucket in spec.buckets.known()):
         _check_dims(lane, spec, dims)
 
@@ -115,10 +125,12 @@ def _median_cost_ns(lane: Lane, batch: Batch) -> int:
     return int(statistics.median(durations_ns))
 
 
-def _synthetic_request(spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int) -> InferenceRequest:
+def _synthetic_request(
+    spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int, scale: float = 1.0
+) -> InferenceRequest:
     rng = np.random.default_rng(seed)
     sizes = spec.dim_sizes(dims, rows)
-    inputs = tuple(_synthetic_values(rng, tensor.dtype, tensor.resolve(sizes)) for tensor in spec.inputs)
+    inputs = tuple(_synthetic_values(rng, tensor.dtype, tensor.resolve(sizes), scale) for tensor in spec.inputs)
     return InferenceRequest(
         inputs=inputs,
         rows=rows,
@@ -131,24 +143,51 @@ def _synthetic_request(spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int)
     )
 
 
-def _synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> HostArray:
+def _synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], scale: float = 1.0) -> HostArray:
     if dtype is DType.BYTES:
         return np.full(shape, b"", np.object_)
     if dtype is DType.BOOL or dtype.is_integer:
         return rng.integers(0, 2, shape, np.uint8).astype(dtype.numpy)
-    values = rng.random(shape, np.float32)
+    values = rng.random(shape, np.float32) * np.float32(scale)
     return bfloat16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
 
 
 def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes) -> None:
-    rows = [_synthetic_request(spec, dims, rows=1, seed=_SEED + index) for index in range(_DISTINCT_ROWS)]
+    rows = [
+        # Of different magnitudes, so that a shape or a scale that follows the values shows.
+        _synthetic_request(spec, dims, rows=1, seed=_SEED + index, scale=8.0**index)
+        for index in range(_DISTINCT_ROWS)
+    ]
     smallest, largest = spec.buckets.batch_sizes[0], spec.buckets.batch_sizes[-1]
     alone = [lane.sync(lane.enqueue(Batch(Bucket(smallest, dims), (row,), 1))).outputs[0] for row in rows]
     for padded_size in sorted({smallest, largest} - {1}):
         bucket = Bucket(padded_size, dims)
         size = max(2, padded_size - 1)
         batch = Batch(bucket, tuple(rows[row % len(rows)] for row in range(size)), size)
-        _check_rows(spec, bucket, alone, lane.sync(lane.enqueue(batch)).outputs)
+        try:
+            together = lane.sync(lane.enqueue(batch)).outputs
+        except ExecutionFailed as error:
+            # Harmless, for a batch that fails is run again request by request; but every one would be.
+            _log.warning("requests of model '%s' cannot share a batch, set max_batch_size = 1: %s", spec.name, error)
+            return
+        _check_rows(spec, bucket, alone, together)
+
+
+def _runnable_dims(lane: Lane, spec: ModelSpec) -> DimSizes:
+    """Dims that the model can run, with one common size for those that are served exactly."""
+    for size in PROBE_SIZES:
+        dims = tuple(size if sizes is None else sizes[0] for sizes in spec.buckets.dim_sizes)
+        row = _synthetic_request(spec, dims, rows=1, seed=_SEED)
+        try:
+            lane.sync(lane.enqueue(Batch(Bucket(spec.buckets.batch_sizes[0], dims), (row,), 1)))
+        except ServiceError:
+            continue
+        return dims
+    exact = ", ".join(spec.buckets.exact_dims)
+    raise ModelLoadFailed(
+        f"model '{spec.name}' runs at none of the sizes {list(PROBE_SIZES)} of {exact}, so it cannot be proven that "
+        "its rows may share a batch; name sizes in [buckets], or set max_batch_size = 1"
+    )
 
 
 def _check_rows(

@@ -126,10 +126,17 @@ async def test_a_server_that_ends_while_models_load_leaves_nothing_behind(reposi
 
 async def test_a_model_that_fails_is_told_and_the_others_serve(repository: Path) -> None:
     add_model(repository, "drifting", onnx_models.make_batch_dependent)
-    async with running(repository) as server:
+    async with running(repository, exit_on_error=False) as server:
         assert list(server.failures) == ["drifting"]
         assert (await server.request("GET", "/v2/health/ready")).status_code == 200
         assert (await server.request("POST", INFER, json={"inputs": [TENSOR]})).status_code == 200
+
+
+async def test_a_server_that_is_about_to_exit_never_says_that_it_is_ready(repository: Path) -> None:
+    add_model(repository, "drifting", onnx_models.make_batch_dependent)
+    async with running(repository) as server:
+        assert list(server.failures) == ["drifting"]
+        assert (await server.request("GET", "/v2/health/ready")).status_code == 503
 
 
 async def test_only_the_named_models_are_loaded(repository: Path) -> None:

@@ -31,12 +31,16 @@ def fits_in_place(batch: Batch) -> bool:
 class InPlaceRun:
     """Reads one request's inputs where they lie, and writes its outputs to memory that will be the request's own.
 
+    `proven_shapes` is None: there is nobody to share the outputs with.
+
     Args:
         session: the lane's.
         spec: its model; every output's shape follows from the bucket.
         bucket: what the request fills.
         request: its inputs are not written to, and must live until the run is over.
     """
+
+    proven_shapes: tuple[tuple[int, ...], ...] | None = None
 
     def __init__(self, session: InferenceSession, spec: ModelSpec, bucket: Bucket, request: InferenceRequest) -> None:
         self._session = session

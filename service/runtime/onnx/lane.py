@@ -14,7 +14,7 @@ from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
 from service.runtime.onnx.buffers import HostScratch, gather, input_plans, output_plans, scatter
 from service.runtime.onnx.in_place import InPlaceRun, fits_in_place
-from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text, misfit
+from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text, joinable, misfit
 from service.runtime.onnx.session import without_paths
 from service.runtime.protocol import Ticket
 from service.tensors import HostArray
@@ -107,6 +107,12 @@ class OnnxLane:
         problem = misfit(self._spec, batch.bucket, host_outputs)
         if problem is not None:
             raise ExecutionFailed(problem)
+        shapes = [host.shape for host in host_outputs]
+        if len(batch.requests) > 1 and not joinable(self._spec, batch.bucket, flight.run.proven_shapes, shapes):
+            raise ExecutionFailed(
+                f"outputs of model '{self._spec.name}' have shapes {shapes} in bucket {batch.bucket.label}, which "
+                "depend on the values: requests cannot share a batch"
+            )
         results = self._results(flight, host_outputs)
         return BatchResult(results, BatchTimings(flight.started, flight.copied_in, computed, self._clock_ns()))
 

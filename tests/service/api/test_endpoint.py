@@ -286,7 +286,7 @@ async def test_other_methods_are_told_which_is_right(tmp_path: Path, method: str
         assert call.status == 405
         assert call.headers["allow"] == "POST"
         assert f"method not allowed: '{method}' on /" in call.error
-        assert bench.records() == (0, [])
+        assert bench.records() == (0, ["invalid"])
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/models/m", "/v2/models/m/infer/", "/v2/models/m/versions/x/infer"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -100,7 +101,7 @@ async def test_a_slow_body_is_cut_off_once_and_becomes_a_timeout(watchdog: Watch
     async def request() -> None:
         watched = watchdog.sign_in(silence, clock())
         client.append(watched)
-        body = Body(budget, 100)
+        body = Body(budget, 100, ThreadPoolExecutor(1))
         try:
             await body.read({b"content-length": b"10"}, silence, watched)
         finally:

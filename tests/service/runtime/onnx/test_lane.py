@@ -166,10 +166,24 @@ def test_model_without_batch(open_lane: OpenLane) -> None:
 def test_width_that_depends_on_data(open_lane: OpenLane) -> None:
     backend, lane = open_lane(onnx_models.make_data_dependent)
     for top in (3, 7, 2):
-        first, second = (request_of(backend.spec, filled(value, 1, width=4)) for value in (1, top))
-        results = run(lane, backend.spec, first, second)
-        assert [arrays[0].shape for arrays in results] == [(1, top), (1, top)]
-        assert all((arrays[0] == 1).all() for arrays in results)
+        (result,) = run(lane, backend.spec, request_of(backend.spec, filled(top, 1, width=4)))
+        assert result[0].shape == (1, top)
+        assert (result[0] == 1).all()
+
+
+def test_a_shape_that_depends_on_values_is_not_shared(open_lane: OpenLane) -> None:
+    """One request's largest value would decide how wide the other's answer is."""
+    backend, lane = open_lane(onnx_models.make_data_dependent)
+    first, second = (request_of(backend.spec, filled(value, 1, width=4)) for value in (1, 3))
+    with pytest.raises(ExecutionFailed, match="depend on the values"):
+        run(lane, backend.spec, first, second)
+
+
+def test_a_dimension_that_no_input_names_is_shared_where_it_is_as_at_warm_up(open_lane: OpenLane) -> None:
+    """With all values below 1 the width is 0, as it was on padding."""
+    backend, lane = open_lane(onnx_models.make_data_dependent)
+    small = [request_of(backend.spec, filled(0.5, 1, width=4)) for _ in range(2)]
+    assert [arrays[0].shape for arrays in run(lane, backend.spec, *small)] == [(1, 0), (1, 0)]
 
 
 def test_output_whose_rows_are_not_the_batch_is_refused_at_warm_up(open_lane: OpenLane) -> None:
