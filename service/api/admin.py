@@ -204,7 +204,7 @@ def check_control_parameters(parameters: object) -> None:
     """
     if not isinstance(parameters, dict):
         raise InvalidInput(f"'parameters' must be a JSON object, got {value_text(parameters)}")
-    for name in parameters:
+    for name, value in parameters.items():
         if name == "config" or name.startswith("file:"):
             raise InvalidInput(
                 f"parameter {name_text(name)} would override what is on disk, which this server does not allow over "
@@ -212,6 +212,8 @@ def check_control_parameters(parameters: object) -> None:
             )
         if name not in HARMLESS_PARAMETERS:
             raise InvalidInput(f"parameter {name_text(name)} is unknown, allowed are {sorted(HARMLESS_PARAMETERS)}")
+        if not isinstance(value, bool):
+            raise InvalidInput(f"parameter {name_text(name)} must be true or false, got {value_text(value)}")
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -38,8 +38,9 @@ def _pad_value(spec: ModelSpec, tensor: TensorSpec) -> PadValue:
     if tensor.dtype is DType.BOOL and value not in {0, 1}:
         raise _refused(spec, tensor, value, "give 0 or 1")
     pad = _scalar(tensor.dtype, value)
-    if tensor.dtype is DType.FP16 and np.isfinite(value) and not np.isfinite(pad):
-        raise _refused(spec, tensor, value, "give a value from -65504 to 65504")
+    if tensor.dtype is not DType.BF16 and np.isfinite(value) and not np.isfinite(pad):
+        limit = np.finfo(tensor.dtype.numpy.name).max
+        raise _refused(spec, tensor, value, f"give a value from {-limit:g} to {limit:g}")
     return pad
 
 
