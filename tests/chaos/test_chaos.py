@@ -50,7 +50,7 @@ BAD = [
     (GOOD, b'{"inputs":[]}', {}, 400),
     (GOOD, good_request(1)[0][:-3], good_request(1)[1], 400),
     (GOOD, good_request(1)[0] + b"x", good_request(1)[1], 400),
-    (GOOD, b"[" * 50_000, {}, 400),
+    (GOOD, b"[" * 50_000, {}, 413),
     (GOOD, b"", {}, 400),
     (GOOD, good_request(2, rows=9)[0], good_request(2, rows=9)[1], 400),
     (GOOD, b"\x1f\x8b junk", {"Content-Encoding": "gzip"}, 400),
