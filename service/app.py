@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from service.api.shared_memory import shared_memory_router
 from service.api.watchdog import Watchdog
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed, ServiceError
+from service.machine import default_threads
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import create_task
 from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
@@ -74,16 +74,22 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
     when all are warm. At its end it finishes the accepted requests and frees the models.
     """
     recorder = _recorder(settings)
-    threads = settings.cpu_threads or usable_cores()
+    threads = settings.cpu_threads or default_threads()
     loader = ModelLoader(
         open_backend=lambda card, version: open_backend(card, version, cpu_threads=threads),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
     )
     registry = Registry(
-        settings.repository, loader, recorder, drain_timeout_s=settings.drain_timeout_s, on_progress=on_progress
+        settings.repository,
+        loader,
+        recorder,
+        drain_timeout_s=settings.drain_timeout_s,
+        on_progress=on_progress,
+        needs_all=settings.exit_on_error,
     )
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="pipeline")
+    media_pool = ThreadPoolExecutor(threads, thread_name_prefix="media")
+    codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -97,23 +103,20 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
             await starting
         await registry.stop()
         lag.stop()
-        pool.shutdown()
+        media_pool.shutdown()
+        codec_pool.shutdown()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
     install_error_handlers(app, overload_status=settings.overload_status)
-    inference = _inference(settings, registry, recorder, pool, threads)
+    predict = Predict(media_pool, threads * MAX_PREPARING_PER_THREAD, time.monotonic_ns)
+    inference = _inference(settings, registry, recorder, predict, codec_pool)
     app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(inner, inference)))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
     install_openapi(app, keys_enabled=keys.is_enabled)
     return app
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def open_backend(card: ModelCard, version: VersionFolder, *, cpu_threads: int) -> Backend:
@@ -182,14 +185,15 @@ def _recorder(settings: Settings) -> Recorder:
 
 
 def _inference(
-    settings: Settings, registry: Registry, recorder: Recorder, pool: ThreadPoolExecutor, threads: int
+    settings: Settings, registry: Registry, recorder: Recorder, predict: Predict, codec_pool: ThreadPoolExecutor
 ) -> Inference:
     clock = time.monotonic_ns
     return Inference(
         registry=registry,
         recorder=recorder,
-        handlers={"infer": Infer(clock), "predict": Predict(pool, threads * MAX_PREPARING_PER_THREAD, clock)},
+        handlers={"infer": Infer(clock), "predict": predict},
         budget=ByteBudget(settings.max_in_flight_bytes),
+        codec_pool=codec_pool,
         watchdog=Watchdog(body_timeout_s=settings.body_timeout_s, clock=clock),
         max_body_bytes=settings.max_body_bytes,
         overload_status=settings.overload_status,

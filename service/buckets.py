@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from service.units import NS_PER_MS
+
 DimSizes = tuple[int, ...]
 """Sizes of a model's dynamic dimensions (the batch apart), in the order of `BucketTable.dim_names`."""
 
@@ -85,6 +87,13 @@ class BucketTable:
             padded.append(sizes[index])
         return tuple(padded)
 
+    def covers(self, larger: DimSizes, smaller: DimSizes) -> bool:
+        """Whether what fits `smaller` may run padded to `larger`: no size is less, and exact ones are the same."""
+        return all(
+            low == high if sizes is None else low <= high
+            for low, high, sizes in zip(smaller, larger, self.dim_sizes, strict=True)
+        )
+
     def known(self) -> Iterator[Bucket]:
         """Every bucket, largest first; nothing if a dimension is served at its exact size."""
         if self.is_exact:
@@ -93,11 +102,6 @@ class BucketTable:
         for dims in itertools.product(*per_dim):
             for padded_size in reversed(self.batch_sizes):
                 yield Bucket(padded_size, dims)
-
-
-def covers(larger: DimSizes, smaller: DimSizes) -> bool:
-    """Whether every size of `larger` is at least that of `smaller`."""
-    return all(a >= b for a, b in zip(larger, smaller, strict=True))
 
 
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:
@@ -123,7 +127,7 @@ class CostTable:
     """
 
     measured_ns: Mapping[Bucket, int]
-    default_row_ns: int = 1_000_000
+    default_row_ns: int = NS_PER_MS
 
     def cost_ns(self, bucket: Bucket) -> int:
         """Expected duration of one batch in `bucket`."""

@@ -8,8 +8,10 @@ from enum import Enum
 from types import MappingProxyType
 
 from service.tensors import Dim
+from service.units import NS_PER_MS
 
-NS_PER_MS = 1_000_000
+CARD_FILE = "model.toml"
+"""Name of the card in its model's folder."""
 
 
 class Resize(Enum):
@@ -88,7 +90,7 @@ class LanesCard:
 
     Attributes:
         count: lanes, or None for the backend's own choice.
-        threads_per_lane: intra-op threads of an ONNX Runtime lane; None divides the machine's cores.
+        threads_per_lane: intra-op threads of an ONNX Runtime lane; None divides the server's `cpu_threads`.
         device: GPU ordinal of TensorRT lanes.
     """
 

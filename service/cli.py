@@ -57,14 +57,14 @@ def models(
     import orjson  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
 
-    from service.app import usable_cores  # noqa: PLC0415
+    from service.machine import default_threads  # noqa: PLC0415
     from service.model_listing import list_models, render, to_dicts  # noqa: PLC0415
     from service.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(**({} if repository is None else {"repository": repository}))
     listings = list_models(
         settings.repository,
-        cpu_threads=settings.cpu_threads or usable_cores(),
+        cpu_threads=settings.cpu_threads or default_threads(),
         max_image_pixels=settings.max_image_pixels,
     )
     if as_json:

@@ -2,17 +2,18 @@
 
 Which step raises what, in the order of a request's way:
 
+    connection      BodyTimeout, PayloadTooLarge, Overloaded, InvalidInput
     api gate        Unauthorized, Forbidden, PayloadTooLarge, BodyTimeout
     api parse       InvalidInput, UnsupportedMediaType, Unsupported, ModelNotFound
-    pipeline        InvalidInput, UnsupportedMediaType
+    pipeline        InvalidInput, UnsupportedMediaType, PayloadTooLarge; of a model's outputs: ExecutionFailed
     queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
-    lane            ExecutionFailed, DeviceError
+    lane            ExecutionFailed, DeviceError; InvalidInput where an operator refuses a value
     repository      CardError, ModelLoadFailed (at start-up or through the repository API)
     command line    SettingsInvalid
 
 An error is raised by the step that knows, and becomes a status once, in `service/api/errors.py`.
-The message says what was got, what is allowed and how to mend it. The statuses follow the table in
-the "errors" section of the Open Inference Protocol research: bad input is never a 5xx.
+The message says what was got, what is allowed and how to mend it. Bad input is never a 5xx, and what is not the
+client's fault is never a 4xx; `docs/protocol.md` compares the statuses with Triton's.
 """
 
 from __future__ import annotations
@@ -161,12 +162,12 @@ class SettingsInvalid(ServiceError):
 class CardError(ServiceError):
     """A model card is malformed; the message names file, key and the nearest valid key."""
 
-    status = 400
+    status = 500
     reason = "card"
 
 
 class ModelLoadFailed(ServiceError):
     """A model could not be made ready; the message says at which step and why."""
 
-    status = 400
+    status = 500
     reason = "load_failed"

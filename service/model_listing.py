@@ -53,7 +53,7 @@ def list_models(repository: Path, *, cpu_threads: int, max_image_pixels: int) ->
 
     Args:
         repository: its folder.
-        cpu_threads: threads that ONNX Runtime lanes share.
+        cpu_threads: threads of each model, divided among its lanes.
         max_image_pixels: largest image, width times height.
 
     Raises:
@@ -111,9 +111,7 @@ def _listing(spec: ModelSpec, lanes: int) -> ModelListing:
         inputs=tuple(_tensor(tensor) for tensor in spec.inputs),
         outputs=tuple(_tensor(tensor) for tensor in spec.outputs),
         buckets=tuple(bucket.label for bucket in buckets.known()),
-        exact_dims=tuple(
-            name for name, sizes in zip(buckets.dim_names, buckets.dim_sizes, strict=True) if sizes is None
-        ),
+        exact_dims=buckets.exact_dims,
         lanes=lanes,
     )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from service.buckets import BucketTable, DimSizes, powers_of_two
 from service.cards import ModelCard
 from service.errors import CardError
-from service.tensors import BATCH_DIM, TensorSpec
+from service.tensors import BATCH_DIM, TensorSpec, element_count
 
 DEFAULT_MAX_BATCH_SIZE = 32
+MAX_BUCKETS = 1024
+MAX_BUCKET_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +145,32 @@ def _bucket_table(card: ModelCard, inputs: tuple[TensorSpec, ...], *, has_batch_
                 f"model '{card.name}': [buckets] names dimension '{name}', the model's dynamic dimensions are "
                 f"{[*([BATCH_DIM] if has_batch_dim else []), *names]}; [dims] can rename them"
             )
-    return BucketTable(
+    table = BucketTable(
         batch_sizes=_batch_sizes(card, inputs) if has_batch_dim else (1,),
         dim_names=names,
         dim_sizes=tuple(card.bucket_sizes.get(name) or _profile_sizes(card, inputs, name) for name in names),
     )
+    _check_affordable(card, inputs, table)
+    return table
+
+
+def _check_affordable(card: ModelCard, inputs: tuple[TensorSpec, ...], table: BucketTable) -> None:
+    """Every bucket is run before the model is ready, in memory of its own size: both must end."""
+    count = math.prod(len(sizes) for sizes in (table.batch_sizes, *table.dim_sizes) if sizes is not None)
+    if count > MAX_BUCKETS:
+        raise CardError(
+            f"model '{card.name}': [buckets] make {count} combinations, each of which is warmed at start-up; at most "
+            f"{MAX_BUCKETS} are allowed, so name fewer sizes"
+        )
+    largest = {name: sizes[-1] if sizes else 1 for name, sizes in zip(table.dim_names, table.dim_sizes, strict=True)}
+    largest.setdefault(BATCH_DIM, table.max_size)
+    for tensor in inputs:
+        nbytes = element_count(tensor.resolve(largest)) * max(1, tensor.dtype.itemsize)
+        if nbytes > MAX_BUCKET_BYTES:
+            raise CardError(
+                f"model '{card.name}': input '{tensor.name}' has {nbytes} bytes in the largest bucket, at most "
+                f"{MAX_BUCKET_BYTES} are allowed; name smaller sizes in [buckets], or a smaller max_batch_size"
+            )
 
 
 def _batch_sizes(card: ModelCard, inputs: tuple[TensorSpec, ...]) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from service.buckets import Bucket, DimSizes
@@ -97,8 +97,6 @@ class InferenceRequest:
         deadline_ns: moment of the monotonic clock after which it must not be dispatched any more.
         nbytes: bytes of the inputs on the wire.
         stamps: its moments so far.
-        request_id: the client's own id, empty if none.
-        parameters: the client's own parameters.
     """
 
     inputs: tuple[HostArray, ...]
@@ -109,8 +107,6 @@ class InferenceRequest:
     deadline_ns: int
     nbytes: int
     stamps: Stamps
-    request_id: str = ""
-    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

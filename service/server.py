@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import signal
@@ -9,6 +10,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 import uvicorn
 from rich.console import Console
@@ -19,6 +21,7 @@ from rich.text import Text
 import service
 from service.app import create_app
 from service.errors import ServiceError
+from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
 from service.settings import Settings
 
@@ -96,6 +99,7 @@ def run_server(settings: Settings) -> int:
         if failures and settings.exit_on_error:
             server.has_failed = server.should_exit = True
             return
+        gc.freeze()  # what start-up made stays for good: the collector need not look at it again
         _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
 
     app = create_app(settings, on_progress=progress, on_started=on_started)
@@ -137,8 +141,10 @@ def _bracketed(host: str) -> str:
 
 
 def _config(app: object, settings: Settings) -> uvicorn.Config:
+    limits = ConnectionLimits(settings.body_timeout_s, settings.max_connections, settings.overload_status)
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
+        http=partial(GuardedProtocol, limits),  # type: ignore[arg-type]  # uvicorn calls it, and nothing else
         access_log=False,
         log_config=None,
         log_level="warning",

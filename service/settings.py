@@ -1,10 +1,15 @@
 """The server's settings: the only reader of the environment.
 
-Every field is an environment variable `INFERLANE_<NAME>`; the command line's options override it.
+Every field is an environment variable `INFERLANE_<NAME>`; the command line's options override it. A variable of that
+form that is no setting is refused: misspelt, a limit or a key would be missing and nobody told.
 """
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +20,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.errors import SettingsInvalid
 
 PREFIX = "INFERLANE_"
+
+_SERVICE_DISCOVERY = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 class Settings(BaseSettings):
@@ -29,7 +37,10 @@ class Settings(BaseSettings):
         None, description="Models to load at start-up, as a JSON list; all of the repository's by default."
     )
     cpu_threads: int | None = Field(
-        None, ge=1, description="Threads that ONNX Runtime lanes share; the cores of this process by default."
+        None,
+        ge=1,
+        description="Threads of each model, divided among its lanes, and of the decoding of images; "
+        "by default the whole cores that affinity and the container's quota leave to this process.",
     )
     max_body_bytes: int = Field(
         64 << 20, ge=1024, description="Largest request body, compressed or not; larger ones get 413."
@@ -46,9 +57,14 @@ class Settings(BaseSettings):
         30.0,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds within which a request's whole body must arrive; slower ones get 408.",
+        description="Seconds within which a request's head, and then its whole body, must arrive; slower ones get 408.",
     )
-    overload_status: Literal[503, 429] = Field(503, description="Status of refused requests: 503 as Triton, or 429.")
+    max_connections: int = Field(
+        4096, ge=1, description="Connections open at once; one beyond them gets 503 and is closed."
+    )
+    overload_status: Literal[503, 429] = Field(
+        503, description="Status of requests and connections refused for overload: 503 as Triton, or 429."
+    )
     drain_timeout_s: float = Field(
         30.0,
         ge=0,
@@ -82,13 +98,49 @@ class Settings(BaseSettings):
 def load_settings(**options: object) -> Settings:
     """The settings of this process: `options` first, then the environment, then the defaults.
 
+    An orchestrator tells its containers of a service by the name "inferlane", or of one that begins with it, in
+    variables of our form. Those are passed over: INFERLANE_PORT=tcp://10.0.0.1:8000 leaves the default port.
+
     Raises:
-        SettingsInvalid: a value is not allowed; the message names the variable, the value and what is allowed.
+        SettingsInvalid: a value is not allowed, or a variable is no setting; the message names the variable, the value
+            and what is allowed.
     """
+    _refuse_unknown(os.environ)
+    if _is_service_address(os.environ.get(f"{PREFIX}PORT", "")):
+        options = {"port": Settings.model_fields["port"].default, **options}
     try:
         return Settings(**options)  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsInvalid("; ".join(map(_problem_text, error.errors()))) from None
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    unknown = [
+        name
+        for name, text in environment.items()
+        if name.upper().startswith(PREFIX) and not _is_known(name.upper().removeprefix(PREFIX), text)
+    ]
+    if unknown:
+        raise SettingsInvalid("; ".join(map(_unknown_text, sorted(unknown))))
+
+
+def _is_known(name: str, text: str) -> bool:
+    """Whether `name`, without its prefix, is a setting or speaks of a service."""
+    if name.lower() in Settings.model_fields or _SERVICE_DISCOVERY.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _is_service_address(text)
+
+
+def _is_service_address(text: str) -> bool:
+    return _SERVICE_ADDRESS.match(text) is not None
+
+
+def _unknown_text(variable: str) -> str:
+    names = list(Settings.model_fields)
+    nearest = difflib.get_close_matches(variable.upper().removeprefix(PREFIX).lower(), names, n=1)
+    allowed = ", ".join(f"{PREFIX}{name.upper()}" for name in nearest or names)
+    mend = f"did you mean {allowed}?" if nearest else f"there are {allowed}"
+    return f"{variable} is no setting; {mend}"
 
 
 def _problem_text(problem: ErrorDetails) -> str:

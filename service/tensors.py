@@ -18,6 +18,12 @@ Dim = int | str
 HostArray = npt.NDArray[np.generic]
 """A C-contiguous array in host memory. BF16 travels as uint16 bits, BYTES as an object array of bytes."""
 
+HOST_ALIGNMENT_BYTES = 64
+"""Where host memory begins that a model computes on as it lies: what ONNX Runtime aligns its own tensors to."""
+
+IN_PLACE_FROM_BYTES = 128 << 10
+"""From this size on a request is computed on where it arrived; below it, copying costs less than binding."""
+
 
 class DType(Enum):
     """Data types of the Open Inference Protocol; the value is the name on the wire."""

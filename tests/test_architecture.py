@@ -1,4 +1,4 @@
-"""The rules that no linter of ours checks: what imports without what, and how long a module may be."""
+"""The rules that no linter of ours checks: what imports without what, and how long a module may be, tests included."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("service", "engines", "loadtest", "kernels")
 SOURCES = tuple(sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")))
+TESTS = tuple(sorted((ROOT / "tests").rglob("*.py")))
 MAX_MODULE_LINES = 400
 TALKATIVE = ("service/cli.py",)
 
 DEVICES = ("cuda", "onnxruntime", "pynvml", "tensorrt", "tensorrt_dispatch", "tensorrt_lean", "tensorrt_rtx")
 WEB = ("fastapi", "pydantic", "pydantic_core", "pydantic_settings", "starlette", "uvicorn")
-DOMAIN = ("errors", "tensors", "buckets", "cards", "models", "requests")
+DOMAIN = ("bfloat16", "buckets", "cards", "errors", "models", "requests", "tensors", "units")
 
 IMPORT_WITHOUT = """
 import importlib, sys
@@ -77,7 +78,7 @@ def test_blocked_import_fails() -> None:
     assert "pydantic_settings is blocked by this test" in result.stderr
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
 def test_module_size(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= MAX_MODULE_LINES, f"{relative(path)} has {lines} lines, at most {MAX_MODULE_LINES}: split it"

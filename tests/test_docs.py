@@ -21,8 +21,8 @@ import pytest
 from service.batching.pending import Pending
 from service.batching.policy import Dispatch, Rules, next_action
 from service.buckets import Bucket, BucketTable, CostTable
-from service.cards import NS_PER_MS
 from service.repository.card import load_card
+from service.units import NS_PER_MS
 from tests.doubles.demo_server import ROOT, demo_repository, demo_server
 from tests.doubles.requests import NO_FUTURE, make_request
 from tests.doubles.running_server import RunningServer, start_server

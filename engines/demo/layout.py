@@ -15,9 +15,9 @@ from engines.demo.catalog import DemoModel
 from engines.demo.files import sha256_of, write_atomically
 from engines.demo.labels import ctc_labels
 from engines.demo.wheels import Wheel
+from service.cards import CARD_FILE
 from service.errors import ModelLoadFailed
 
-CARD_FILE = "model.toml"
 LABELS_FILE = "labels.txt"
 
 

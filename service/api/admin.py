@@ -43,6 +43,11 @@ CONTROL_ERRORS: Responses = {
     **BODY_ERRORS,
     403: {"model": ErrorBody, "description": "Loading and unloading are switched off on this server."},
 }
+LOAD_ERRORS: Responses = {
+    **CONTROL_ERRORS,
+    **MODEL_NOT_FOUND,
+    500: {"model": ErrorBody, "description": "The model in the repository cannot be loaded; the message says why."},
+}
 TRACE_ERRORS: Responses = {
     **BODY_ERRORS,
     501: {"model": ErrorBody, "description": "Tracing cannot be switched on."},
@@ -92,7 +97,7 @@ def _add_control(router: APIRouter, registry: Registry, check: Callable[[Request
         "/v2/repository/models/{model}/load",
         summary="Load a model, or load it again from disk",
         response_class=Response,
-        responses={**CONTROL_ERRORS, **MODEL_NOT_FOUND},
+        responses=LOAD_ERRORS,
         openapi_extra=body_schema(RepositoryModelRequest),
     )
     async def load(model: ModelName, request: Request) -> Response:
@@ -199,7 +204,7 @@ def check_control_parameters(parameters: object) -> None:
     """
     if not isinstance(parameters, dict):
         raise InvalidInput(f"'parameters' must be a JSON object, got {value_text(parameters)}")
-    for name in parameters:
+    for name, value in parameters.items():
         if name == "config" or name.startswith("file:"):
             raise InvalidInput(
                 f"parameter {name_text(name)} would override what is on disk, which this server does not allow over "
@@ -207,6 +212,8 @@ def check_control_parameters(parameters: object) -> None:
             )
         if name not in HARMLESS_PARAMETERS:
             raise InvalidInput(f"parameter {name_text(name)} is unknown, allowed are {sorted(HARMLESS_PARAMETERS)}")
+        if not isinstance(value, bool):
+            raise InvalidInput(f"parameter {name_text(name)} must be true or false, got {value_text(value)}")
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:

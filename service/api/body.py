@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from typing import TypeAlias
 
 import numpy as np
@@ -12,11 +13,12 @@ from starlette.types import Receive
 from service.api.compression import decode_body
 from service.api.watchdog import Watched
 from service.errors import BodyTimeout, ClientGone, InvalidInput, Overloaded, PayloadTooLarge
+from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES
 
 AnyBody: TypeAlias = bytes | bytearray | memoryview
 
-ALIGNED_FROM_BYTES = 128 << 10
-ALIGNMENT_BYTES = 64
+MAX_INFLATION = 1032
+"""The most that deflate can compress, by its format: 258 bytes in two bits."""
 
 
 class ByteBudget:
@@ -26,11 +28,11 @@ class ByteBudget:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
 
-    def take(self, nbytes: int) -> None:
-        """Reserves bytes.
+    def check_room(self, nbytes: int) -> None:
+        """Refuses what would not fit now, and reserves nothing.
 
         Raises:
-            Overloaded: the requests in progress hold too many already.
+            Overloaded: the requests in progress hold too many bytes already.
         """
         if self.held_bytes + nbytes > self._limit_bytes:
             raise Overloaded(
@@ -38,6 +40,18 @@ class ByteBudget:
                 f"max_in_flight_bytes is {self._limit_bytes}; retry later or send less at once",
                 retry_after_s=1.0,
             )
+
+    def take(self, nbytes: int) -> None:
+        """Reserves bytes.
+
+        Raises:
+            Overloaded: as `check_room`.
+        """
+        self.check_room(nbytes)
+        self.held_bytes += nbytes
+
+    def hold(self, nbytes: int) -> None:
+        """Reserves bytes that exist already, such as an answer's; beyond the limit too, which then refuses requests."""
         self.held_bytes += nbytes
 
     def give_back(self, nbytes: int) -> None:
@@ -46,12 +60,19 @@ class ByteBudget:
 
 
 class Body:
-    """One request's body. `close` returns what it holds of the budget, whatever happened before."""
+    """One request's body. `close` returns what it holds of the budget, whatever happened before.
 
-    __slots__ = ("_budget", "_limit_bytes", "_reserved_bytes")
+    Args:
+        budget: what all requests together may hold.
+        limit_bytes: largest body, compressed or not.
+        pool: where bodies are decompressed.
+    """
 
-    def __init__(self, budget: ByteBudget, limit_bytes: int) -> None:
+    __slots__ = ("_budget", "_limit_bytes", "_pool", "_reserved_bytes")
+
+    def __init__(self, budget: ByteBudget, limit_bytes: int, pool: Executor) -> None:
         self._budget = budget
+        self._pool = pool
         self._limit_bytes = limit_bytes
         self._reserved_bytes = 0
 
@@ -63,7 +84,8 @@ class Body:
             BodyTimeout, ClientGone, InvalidInput, Unsupported, Overloaded: see the messages.
         """
         nbytes = self._announced_bytes(headers.get(b"content-length"))
-        self._reserve(nbytes)
+        self._check_limit(nbytes)
+        self._budget.check_room(nbytes)
         watched.is_reading = True
         try:
             body = await self._receive(receive, nbytes, headers.get(b"inference-header-content-length", b""))
@@ -76,15 +98,23 @@ class Body:
         encoding = headers.get(b"content-encoding")
         if encoding is None or encoding == b"identity":
             return body
-        # However small the body, what it holds may be a thousand times as large.
-        decoded = await asyncio.to_thread(decode_body, encoding, body, self._limit_bytes)
-        self._reserve(len(decoded))
-        return decoded
+        return await self._decode(encoding, body)
 
     def close(self) -> None:
         """Returns what this body holds of the budget."""
         self._budget.give_back(self._reserved_bytes)
         self._reserved_bytes = 0
+
+    async def _decode(self, encoding: bytes, body: AnyBody) -> AnyBody:
+        """Decompresses off the event loop, with room held beforehand for all that the body can become."""
+        received_bytes = self._reserved_bytes
+        self._reserve(min(self._limit_bytes, len(body) * MAX_INFLATION))
+        loop = asyncio.get_running_loop()
+        decoded = await loop.run_in_executor(self._pool, decode_body, encoding, body, self._limit_bytes)
+        needed_bytes = max(received_bytes, len(decoded))
+        self._budget.give_back(self._reserved_bytes - needed_bytes)
+        self._reserved_bytes = needed_bytes
+        return decoded
 
     async def _receive(self, receive: Receive, nbytes: int, header_length: bytes) -> AnyBody:
         message = await receive()
@@ -93,8 +123,8 @@ class Body:
         self._reserve(len(first))
         if not message.get("more_body", False):
             return first
-        if nbytes >= ALIGNED_FROM_BYTES:
-            return await _receive_aligned(receive, first, nbytes, header_length)
+        if nbytes >= IN_PLACE_FROM_BYTES:
+            return await self._receive_aligned(receive, first, nbytes, header_length)
         body = bytearray(first)
         while True:
             message = await receive()
@@ -104,16 +134,43 @@ class Body:
             if not message.get("more_body", False):
                 return body
 
+    async def _receive_aligned(self, receive: Receive, first: bytes, nbytes: int, header_length: bytes) -> memoryview:
+        """A large body of known length, as it arrives, in memory where its first binary tensor is aligned.
+
+        There a backend can compute on the tensor where it lies; `bytes` would put it behind the header, anywhere.
+        The system gives memory as it is written to, so a client that only announces a large body holds none.
+        """
+        head_bytes = int(header_length) if header_length.isdigit() and len(header_length) < 10 else 0
+        host_buffer = np.empty(nbytes + HOST_ALIGNMENT_BYTES, np.uint8)
+        start = -(host_buffer.ctypes.data + head_bytes) % HOST_ALIGNMENT_BYTES
+        body = host_buffer.data[start : start + nbytes]
+        end = 0
+        part, is_more = first, True
+        while True:
+            if end + len(part) > nbytes:
+                raise InvalidInput(f"the request's body is longer than its Content-Length of {nbytes} bytes")
+            body[end : end + len(part)] = part
+            end += len(part)
+            self._reserve(end)
+            if not is_more:
+                return body[:end]
+            message = await receive()
+            _check_connected(message["type"])
+            part, is_more = message.get("body", b""), message.get("more_body", False)
+
     def _reserve(self, nbytes: int) -> None:
         """Holds at least `nbytes` of the budget."""
+        self._check_limit(nbytes)
+        if nbytes > self._reserved_bytes:
+            self._budget.take(nbytes - self._reserved_bytes)
+            self._reserved_bytes = nbytes
+
+    def _check_limit(self, nbytes: int) -> None:
         if nbytes > self._limit_bytes:
             raise PayloadTooLarge(
                 f"the request's body has {nbytes} bytes or more, max_body_bytes is {self._limit_bytes}; "
                 "send fewer rows at once, or binary tensors instead of JSON"
             )
-        if nbytes > self._reserved_bytes:
-            self._budget.take(nbytes - self._reserved_bytes)
-            self._reserved_bytes = nbytes
 
     def _announced_bytes(self, content_length: bytes | None) -> int:
         if content_length is None:
@@ -126,26 +183,3 @@ class Body:
 def _check_connected(message_type: str) -> None:
     if message_type == "http.disconnect":
         raise ClientGone("the client closed its connection before its request was complete")
-
-
-async def _receive_aligned(receive: Receive, first: bytes, nbytes: int, header_length: bytes) -> memoryview:
-    """A large body of known length, as it arrives, in memory where its first binary tensor is aligned.
-
-    There a backend can compute on the tensor where it lies; `bytes` would put it behind the header, anywhere.
-    """
-    head_bytes = int(header_length) if header_length.isdigit() and len(header_length) < 10 else 0
-    host_buffer = np.empty(nbytes + ALIGNMENT_BYTES, np.uint8)
-    start = -(host_buffer.ctypes.data + head_bytes) % ALIGNMENT_BYTES
-    body = host_buffer.data[start : start + nbytes]
-    end = 0
-    part, is_more = first, True
-    while True:
-        if end + len(part) > nbytes:
-            raise InvalidInput(f"the request's body is longer than its Content-Length of {nbytes} bytes")
-        body[end : end + len(part)] = part
-        end += len(part)
-        if not is_more:
-            return body[:end]
-        message = await receive()
-        _check_connected(message["type"])
-        part, is_more = message.get("body", b""), message.get("more_body", False)

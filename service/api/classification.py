@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.api.oip_binary import bytes_array
-from service.api.oip_json import widen_bf16
+from service.bfloat16 import bfloat16_values
 from service.tensors import DType, HostArray
 
 
@@ -28,7 +28,7 @@ def classify(array: HostArray, dtype: DType, count: int, labels: Sequence[str], 
         BYTES [rows, min(count, classes)], or [min(count, classes)] without a batch dimension: each element is
         `<value>:<index>` or `<value>:<index>:<label>`, the value with six decimals, or none if it is an integer.
     """
-    values = widen_bf16(array) if dtype is DType.BF16 else array
+    values = bfloat16_values(array) if dtype is DType.BF16 else array
     rows = values.shape[0] if has_batch_dim else 1
     table = values.reshape(rows, values.size // rows if rows else 0)
     # A stable ascending sort of keys that fall as values rise keeps ties in the order of their indices. Bitwise

@@ -7,7 +7,8 @@ models, and everything else goes on to FastAPI.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from service.api.errors import error_response
 from service.api.exchange import Exchange, Reply
 from service.api.target import Target, parse_target
 from service.api.watchdog import Watchdog
-from service.errors import ClientGone, ServiceError, ShuttingDown
+from service.errors import ClientGone, InvalidInput, ServiceError, ShuttingDown
 from service.repository.registry import Registry
 from service.repository.served import ServedModel
 from service.requests import Clock, StageTimings, Stamps
@@ -30,6 +31,10 @@ from service.telemetry.recorder import Recorder
 _STAGES_SENT = StageTimings._fields[:-1]
 _SERVER_TIMING = b", ".join(stage.encode() + b";dur=%.3f" for stage in (*_STAGES_SENT, "total"))
 UNFORESEEN = "internal"
+WRONG_METHOD = "invalid"
+SINGLE_HEADERS = frozenset(
+    {b"content-length", b"content-type", b"content-encoding", b"inference-header-content-length"}
+)
 LARGE_BYTES = 64 << 10
 """Above this, compression leaves the event loop: it takes longer than the hand-over to a thread."""
 
@@ -50,6 +55,7 @@ class Inference:
         recorder: counts what no model can be charged with.
         handlers: by verb.
         budget: bytes that all requests together may hold.
+        codec_pool: where bodies are compressed and decompressed; nothing else waits there.
         watchdog: finds clients that stall or leave.
         max_body_bytes: largest body, compressed or not.
         overload_status: status of requests refused for overload.
@@ -61,6 +67,7 @@ class Inference:
     recorder: Recorder
     handlers: Mapping[str, Handler]
     budget: ByteBudget
+    codec_pool: Executor
     watchdog: Watchdog
     max_body_bytes: int
     overload_status: int
@@ -81,6 +88,7 @@ class InferenceEndpoint:
         if target is None:
             await self._app(scope, receive, send)
         elif scope["method"] != "POST":
+            self._inference.recorder.record_unattributed(WRONG_METHOD)
             text = f"method not allowed: '{scope['method']}' on /{target.verb}; this route takes POST"
             await Response(orjson.dumps({"error": text}), 405, {"Allow": "POST"}, "application/json")(
                 scope, receive, send
@@ -92,9 +100,12 @@ class InferenceEndpoint:
         inference = self._inference
         stamps = Stamps(inference.clock())
         watched = inference.watchdog.sign_in(receive, stamps.received)
-        body = Body(inference.budget, inference.max_body_bytes)
-        exchange = Exchange(dict(scope["headers"]), scope["query_string"], stamps, watched)
+        body = Body(inference.budget, inference.max_body_bytes, inference.codec_pool)
+        headers = dict(scope["headers"])
+        exchange = Exchange(headers, scope["query_string"], stamps, watched)
         try:
+            if len(headers) != len(scope["headers"]):
+                check_repeated(scope["headers"])
             inference.registry.get(target.model, target.version)
             exchange.body = await body.read(exchange.headers, receive, watched)
             stamps.read = inference.clock()
@@ -135,7 +146,7 @@ class InferenceEndpoint:
         chunks, headers = reply.chunks, reply.headers
         encoding = response_encoding(exchange.headers.get(b"accept-encoding"))
         if encoding is not None:
-            chunks = (await _encoded(encoding, chunks),)
+            chunks = (await self._encoded(encoding, chunks),)
             headers.append((b"content-encoding", encoding))
         nbytes = sum(memoryview(chunk).nbytes for chunk in chunks)
         headers.append((b"content-length", b"%d" % nbytes))
@@ -146,10 +157,24 @@ class InferenceEndpoint:
         if nbytes <= LARGE_BYTES:
             await send({"type": "http.response.body", "body": b"".join(chunks)})
         else:
+            await self._send_large(chunks, nbytes, send)
+        stamps.sent = self._inference.clock()
+
+    async def _send_large(self, chunks: tuple[bytes | memoryview, ...], nbytes: int, send: Send) -> None:
+        """Holds the answer's bytes of the budget until its client has read nearly all of it."""
+        self._inference.budget.hold(nbytes)
+        try:
             for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-        stamps.sent = self._inference.clock()
+        finally:
+            self._inference.budget.give_back(nbytes)
+
+    async def _encoded(self, encoding: bytes, chunks: tuple[bytes | memoryview, ...]) -> bytes:
+        if sum(memoryview(chunk).nbytes for chunk in chunks) <= LARGE_BYTES:
+            return encode_body(encoding, chunks)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._inference.codec_pool, encode_body, encoding, chunks)
 
     def _record_failure(self, target: Target, error: ServiceError) -> None:
         try:
@@ -160,10 +185,17 @@ class InferenceEndpoint:
             served.recorder.record_failure(error.reason)
 
 
-async def _encoded(encoding: bytes, chunks: tuple[bytes | memoryview, ...]) -> bytes:
-    if sum(memoryview(chunk).nbytes for chunk in chunks) > LARGE_BYTES:
-        return await asyncio.to_thread(encode_body, encoding, chunks)
-    return encode_body(encoding, chunks)
+def check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuses a request that says twice how its body is to be read: which of the two is meant nobody can know.
+
+    Raises:
+        InvalidInput: names the header.
+    """
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in SINGLE_HEADERS and name in seen:
+            raise InvalidInput(f"the header '{name.decode('latin-1')}' is repeated; send it once")
+        seen.add(name)
 
 
 def server_timing(stamps: Stamps) -> bytes:

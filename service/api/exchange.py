@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from service.api.watchdog import Watched
 from service.batching.batcher import Batcher
-from service.errors import InvalidInput
+from service.errors import ClientGone, InvalidInput
 from service.requests import InferenceRequest, Stamps
 from service.tensors import HostArray
 
@@ -78,8 +79,10 @@ class Exchange:
         Raises:
             Overloaded, NotReady, ShuttingDown, DeadlineExceeded, ExecutionFailed, ClientGone: as `Batcher.submit`.
         """
+        if self.watched.is_gone:
+            raise ClientGone("the client closed its connection while its request was prepared")
         pending = batcher.submit(request)
-        self.watched.waiting_on = (batcher, pending)
+        self.watched.on_gone = partial(batcher.cancel, pending)
         try:
             return await pending.future
         except asyncio.CancelledError:

@@ -79,6 +79,4 @@ def to_request(served: ServedModel, parsed: ParsedInfer, stamps: Stamps) -> Infe
         deadline_ns=stamps.read + timeout_ns,
         nbytes=parsed.nbytes,
         stamps=stamps,
-        request_id=parsed.request_id,
-        parameters=parsed.parameters,
     )

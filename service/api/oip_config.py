@@ -9,6 +9,7 @@ from typing import Any
 
 from service.models import ModelSpec
 from service.tensors import DType, TensorSpec
+from service.units import NS_PER_US
 
 LABEL_FILENAME = "labels.txt"
 """Stands for the card's labels, which the classification extension adds to an output."""
@@ -56,13 +57,13 @@ def _dynamic_batching(spec: ModelSpec) -> dict[str, Any]:
     batching = spec.card.batching
     return {
         "preferred_batch_size": list(spec.buckets.batch_sizes),
-        "max_queue_delay_microseconds": batching.max_queue_delay_ns // 1000,
+        "max_queue_delay_microseconds": batching.max_queue_delay_ns // NS_PER_US,
         "preserve_ordering": False,
         "priority_levels": batching.priority_levels,
         "default_priority_level": batching.default_priority,
         "default_queue_policy": {
             "timeout_action": "REJECT",
-            "default_timeout_microseconds": batching.default_timeout_ns // 1000,
+            "default_timeout_microseconds": batching.default_timeout_ns // NS_PER_US,
             "allow_timeout_override": True,
             "max_queue_size": batching.max_queued_requests,
         },

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from service.api.oip_binary import bytes_array
 from service.api.oip_text import kind_text, shape_text, value_text
+from service.bfloat16 import bfloat16_bits, bfloat16_values
 from service.errors import InvalidInput
 from service.tensors import DType, HostArray, TensorSpec, element_count
 
@@ -64,18 +65,13 @@ def json_from_array(array: HostArray, tensor: TensorSpec) -> HostArray | list[st
         return _texts(flat.tolist(), tensor.name)
     if tensor.dtype not in _FLOATS:
         return flat
-    numbers: npt.NDArray[Any] = widen_bf16(flat) if tensor.dtype is DType.BF16 else flat
+    numbers: npt.NDArray[Any] = bfloat16_values(flat) if tensor.dtype is DType.BF16 else flat
     if not np.isfinite(numbers).all():
         raise InvalidInput(
             f"output '{tensor.name}' holds NaN or infinity, which JSON cannot express; "
             'request it with "binary_data": true'
         )
     return numbers
-
-
-def widen_bf16(bits: HostArray) -> npt.NDArray[np.float32]:
-    """BF16 bits (uint16) as the FP32 values that they stand for."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _flatten(data: Any, name: str, shape: tuple[int, ...]) -> list[Any]:
@@ -125,8 +121,8 @@ def _float_array(flat: list[float], tensor: TensorSpec) -> HostArray:
     wide = np.array(flat, dtype=np.float64)
     with np.errstate(over="ignore"):
         if tensor.dtype is DType.BF16:
-            bits = _round_to_bf16(wide.astype(np.float32))
-            is_finite = np.isfinite(widen_bf16(bits))
+            bits = bfloat16_bits(wide.astype(np.float32))
+            is_finite = np.isfinite(bfloat16_values(bits))
             array: HostArray = bits
         else:
             array = wide.astype(tensor.dtype.numpy, copy=False)
@@ -136,14 +132,6 @@ def _float_array(flat: list[float], tensor: TensorSpec) -> HostArray:
             f"'data' of input '{tensor.name}' holds {wide[~is_finite][0]}, which is too large for {tensor.dtype.value}"
         )
     return array
-
-
-def _round_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Bits of the nearest BF16 values, ties to even; for values that are not NaN."""
-    bits = values.view(np.uint32)
-    # Adding just under half a unit of the last kept place, or exactly half where that place is odd, carries into
-    # it precisely when the value must be rounded up.
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def _texts(elements: Iterable[bytes], name: str) -> list[str]:

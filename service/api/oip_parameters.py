@@ -10,8 +10,8 @@ from typing import Any
 from service.api.oip_text import name_text, value_text
 from service.errors import InvalidInput, Unsupported
 from service.requests import ParameterValue
+from service.units import NS_PER_US
 
-NS_PER_US = 1_000
 _MAX_INT64 = (1 << 63) - 1
 _SEQUENCE_NAMES = ("sequence_id", "sequence_start", "sequence_end")
 _RESERVED_PREFIX = "triton_"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
+from service.api.json_limits import JsonLimits
 from service.api.oip_binary import array_from_binary, bytes_array, locate_parts, raw_shape
 from service.api.oip_header import load_header, parse_request_id, split_header
 from service.api.oip_inputs import InputHeader, InputHeaders, InputReader
@@ -70,12 +71,13 @@ class InferParser:
     found valid are remembered, and not read again.
     """
 
-    __slots__ = ("_inputs", "_outputs", "_remembered", "_spec")
+    __slots__ = ("_inputs", "_json_limits", "_outputs", "_remembered", "_spec")
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._inputs = InputReader(spec)
         self._outputs = OutputReader(spec)
+        self._json_limits = JsonLimits.of(spec)
         self._remembered = lru_cache(maxsize=REMEMBERED_HEADERS)(self._read_header)
 
     def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
@@ -87,6 +89,7 @@ class InferParser:
 
         Raises:
             InvalidInput: the request contradicts the protocol or the model.
+            PayloadTooLarge: its JSON is larger than any request of the model.
             Unsupported: it asks for sequences or shared memory.
         """
         view = memoryview(body).toreadonly()
@@ -96,6 +99,7 @@ class InferParser:
         if len(json_part) <= MAX_REMEMBERED_BYTES:
             header = self._remembered(bytes(json_part))
         else:
+            self._json_limits.check(json_part)
             header = self._read_header(json_part)
         inputs, options = header.inputs, header.options
         offsets = locate_parts(inputs.headers, start=len(json_part), end=len(view), model=self._spec.name)

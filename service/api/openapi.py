@@ -10,6 +10,8 @@ from pydantic.json_schema import models_json_schema
 from service.api.gate import Access, required_access
 from service.api.openapi_schemas import InferAnswer, InferRequest
 from service.api.schemas import ErrorBody
+from service.pipeline.classify import DEFAULT_TOP_K
+from service.pipeline.media import SINGLE_FILE_TYPES
 
 JsonObject = dict[str, Any]
 
@@ -20,11 +22,11 @@ INFER_TEXT = """Runs a model on tensors, by the Open Inference Protocol.
 
 The body is JSON, or JSON followed by the raw bytes of the tensors that carry `binary_data_size`, back to back in the
 order of the inputs, little-endian and row-major; the header `Inference-Header-Content-Length` then tells the bytes of
-the JSON. Binary is 20 to 50 times faster than JSON for tensors of any size. `Content-Encoding` may be gzip or deflate.
+the JSON. `Content-Encoding` may be gzip or deflate.
 """
 
-PREDICT_TEXT = """Runs a model on media and answers with what its task makes of the outputs: labels and scores, boxes,
-an embedding, lines of text. One image or one JSON object of texts is the body; several files travel as multipart.
+PREDICT_TEXT = """Runs a model on images and answers with what the model's task makes of its outputs: for `classify`,
+the only one so far, labels and scores. One image is the body; several travel as multipart, a row each.
 """
 
 INFER_EXAMPLE: JsonObject = {
@@ -37,6 +39,11 @@ INFER_ANSWER_EXAMPLE: JsonObject = {
     "model_name": "sentiment",
     "model_version": "1",
     "outputs": [{"name": "logits", "datatype": "FP32", "shape": [1, 2], "data": [0.25, -1.5]}],
+}
+PREDICT_ANSWER_EXAMPLE: JsonObject = {
+    "model_name": "orientation",
+    "model_version": "1",
+    "results": [{"predictions": [{"label": "90", "index": 1, "score": 0.9375}]}],
 }
 BINARY_HEADER_EXAMPLE = (
     '{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","parameters":{"binary_data_size":12}}],'
@@ -133,23 +140,21 @@ def _predict(root: str) -> JsonObject:
     image = {"schema": {"type": "string", "format": "binary"}}
     return {
         "tags": ["Inference"],
-        "summary": f"Run a model on images or text{_which(root)}",
+        "summary": f"Run a model on images{_which(root)}",
         "description": PREDICT_TEXT,
         "operationId": f"predict{'_version' if 'version' in root else ''}",
-        "parameters": _path_parameters(root),
+        "parameters": [*_path_parameters(root), _top_k_parameter()],
         "requestBody": {
             "required": True,
             "content": {
-                "image/jpeg": image,
-                "image/png": image,
-                "application/json": {"schema": {"type": "object"}, "example": {"text": ["What a fine day."]}},
+                **{media_type: image for media_type in sorted(SINGLE_FILE_TYPES)},
                 "multipart/form-data": {"schema": {"type": "object", "additionalProperties": image["schema"]}},
             },
         },
         "responses": {
             "200": {
                 "description": "What the model's task makes of its outputs.",
-                "content": {"application/json": {"schema": {"type": "object"}}},
+                "content": {"application/json": {"schema": {"type": "object"}, "example": PREDICT_ANSWER_EXAMPLE}},
             },
             **{status: _error(text) for status, text in ERROR_TEXTS.items()},
             "415": _error("The content type, or the image's format, is not one that the model's task takes."),
@@ -173,6 +178,16 @@ def _header_length_parameter() -> JsonObject:
         "required": False,
         "description": "Bytes of the JSON at the start of the body; left out where the whole body is JSON.",
         "schema": {"type": "integer", "minimum": 0},
+    }
+
+
+def _top_k_parameter() -> JsonObject:
+    return {
+        "name": "top_k",
+        "in": "query",
+        "required": False,
+        "description": "Task `classify`: how many classes to answer.",
+        "schema": {"type": "integer", "minimum": 1, "default": DEFAULT_TOP_K},
     }
 
 

@@ -1,4 +1,4 @@
-"""`POST /v2/models/M/predict`: media in, meaning out. Decoding and encoding run in a thread pool."""
+"""`POST /v2/models/M/predict`: media in, meaning out. Media are decoded in a thread pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import orjson
 
 from service.api.exchange import Exchange, Reply
-from service.errors import InvalidInput, Overloaded
+from service.errors import ClientGone, InvalidInput, Overloaded
 from service.pipeline.media import PreparedMedia
 from service.pipeline.task import Task
 from service.repository.served import ServedModel
@@ -19,7 +19,7 @@ class Predict:
     """Answers `predict`. One for the server; on the event loop.
 
     Args:
-        pool: where media are decoded and answers made.
+        pool: where media are decoded.
         max_preparing: requests that may be in the pool or wait for it; above it they are refused at once.
         clock: monotonic nanoseconds.
     """
@@ -44,9 +44,9 @@ class Predict:
         prepared = await self._prepare(task, exchange)
         stamps.prepared = self._clock()
         outputs = await exchange.run(served.batcher, _to_request(served, prepared, stamps))
-        loop = asyncio.get_running_loop()
-        meaning = await loop.run_in_executor(self._pool, task.render, outputs, options)
-        return Reply((orjson.dumps(meaning),), [(b"content-type", b"application/json")], prepared.rows)
+        return Reply(
+            (orjson.dumps(task.render(outputs, options)),), [(b"content-type", b"application/json")], prepared.rows
+        )
 
     async def _prepare(self, task: Task, exchange: Exchange) -> PreparedMedia:
         if self._preparing >= self._max_preparing:
@@ -56,10 +56,15 @@ class Predict:
                 retry_after_s=1.0,
             )
         self._preparing += 1
+        content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
+        job = self._pool.submit(task.prepare, bytes(exchange.body), content_type)
+        exchange.watched.on_gone = job.cancel
         try:
-            content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, task.prepare, bytes(exchange.body), content_type)
+            return await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            if exchange.watched.is_gone:
+                raise ClientGone("the client closed its connection before its media were decoded") from None
+            raise
         finally:
             self._preparing -= 1
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from starlette.types import Receive
 
-from service.batching.batcher import Batcher
-from service.batching.pending import Pending
 from service.requests import Clock
+from service.units import NS_PER_MS, NS_PER_S
 
-NS_PER_S = 1_000_000_000
 SWEEP_INTERVAL_S = 0.05
-LISTEN_AFTER_NS = 50_000_000
+LISTEN_AFTER_NS = 50 * NS_PER_MS
 
 
 class Watched:
@@ -27,10 +26,11 @@ class Watched:
     Attributes:
         is_reading: whether its body is awaited.
         is_too_slow: set by the watchdog, together with the cancellation of `task`, when that took too long.
-        waiting_on: the batcher and the queued request whose answer it awaits, or None.
+        on_gone: what to give up when the client leaves, or None while there is nothing.
+        is_gone: whether it left.
     """
 
-    __slots__ = ("is_reading", "is_too_slow", "listener", "receive", "since_ns", "task", "waiting_on")
+    __slots__ = ("is_gone", "is_reading", "is_too_slow", "listener", "on_gone", "receive", "since_ns", "task")
 
     def __init__(self, receive: Receive, task: asyncio.Task[object], since_ns: int) -> None:
         self.receive = receive
@@ -38,7 +38,8 @@ class Watched:
         self.since_ns = since_ns
         self.is_reading = False
         self.is_too_slow = False
-        self.waiting_on: tuple[Batcher, Pending] | None = None
+        self.is_gone = False
+        self.on_gone: Callable[[], object] | None = None
         self.listener: asyncio.Task[None] | None = None
 
 
@@ -83,7 +84,7 @@ class Watchdog:
                 if age_ns > self._body_timeout_ns and not watched.is_too_slow:
                     watched.is_too_slow = True
                     watched.task.cancel()
-            elif watched.listener is None and watched.waiting_on is not None and age_ns > LISTEN_AFTER_NS:
+            elif watched.listener is None and watched.on_gone is not None and age_ns > LISTEN_AFTER_NS:
                 watched.listener = asyncio.get_running_loop().create_task(_listen(watched))
 
     def _sweep(self) -> None:
@@ -94,8 +95,9 @@ class Watchdog:
 
 
 async def _listen(watched: Watched) -> None:
-    """After its body an ASGI client can only say that it has gone; then its request leaves the queue."""
+    """After its body an ASGI client can only say that it has gone."""
     message = await watched.receive()
-    if message["type"] == "http.disconnect" and watched.waiting_on is not None:
-        batcher, pending = watched.waiting_on
-        batcher.cancel(pending)
+    if message["type"] == "http.disconnect":
+        watched.is_gone = True
+        if watched.on_gone is not None:
+            watched.on_gone()

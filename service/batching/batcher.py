@@ -7,6 +7,7 @@ loop. A decision and its effects (requests out of the queue, lane taken) happen 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from service.batching.lane_pool import LanePool, Outcome
@@ -18,8 +19,7 @@ from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, S
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
 from service.telemetry.recorder import ModelRecorder
-
-NS_PER_S = 1_000_000_000
+from service.units import NS_PER_MS, NS_PER_S
 
 
 class Batcher:
@@ -40,6 +40,7 @@ class Batcher:
         self._lanes_in_flight = [0] * len(self._pool)
         self._lanes_free_at_ns = [0] * len(self._pool)
         self._dispatched: dict[int, tuple[Pending, ...]] = {}
+        self._dispatched_count = 0
         self._sequence = 0
         self._rules: Rules | None = None
         self._row_costs_ns: dict[DimSizes, float] = {}
@@ -49,6 +50,7 @@ class Batcher:
         self._timer_at_ns = NO_DEADLINE_NS
         self._refusal: ServiceError | None = NotReady(f"model '{backend.spec.name}' is still loading; retry shortly")
         self._drained: asyncio.Event | None = None
+        self._is_closing = False
 
     def __repr__(self) -> str:
         return f"<Batcher {self._spec.name} queued={len(self._queue)} in_flight={self._lanes_in_flight}>"
@@ -70,8 +72,8 @@ class Batcher:
 
     @property
     def dispatched_requests(self) -> int:
-        """Requests on a lane."""
-        return sum(len(items) for items in self._dispatched.values())
+        """Requests on a lane. Like the other counts, a plain number that any thread may read."""
+        return self._dispatched_count
 
     @property
     def lane_count(self) -> int:
@@ -143,7 +145,10 @@ class Batcher:
         return True
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes no more requests, lets the waiting and running ones finish, and ends what is left after `timeout_s`."""
+        """Takes no more requests and lets the accepted ones finish; after `timeout_s` those that still wait are ended.
+
+        What is on a lane then is still answered, by `close` waiting for it.
+        """
         self._refusal = ShuttingDown(f"model '{self._spec.name}' is being unloaded or replaced; send the request again")
         self._drained = asyncio.Event()
         self._check_drained()
@@ -152,7 +157,8 @@ class Batcher:
         except asyncio.TimeoutError:
             for item in list(self._queue):
                 self._queue.discard(item)
-                _fail(item, ShuttingDown("the server stopped before this request could run"))
+                _fail(item, ShuttingDown(f"model '{self._spec.name}' stopped before this request could run"))
+        self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -205,6 +211,7 @@ class Batcher:
         self._lanes_in_flight[lane_id] += 1
         self._lanes_free_at_ns[lane_id] = max(now_ns, self._lanes_free_at_ns[lane_id]) + cost_ns
         self._dispatched[id(batch)] = action.items
+        self._dispatched_count += len(action.items)
         self._pool.dispatch(lane_id, batch)
 
     def _on_done(self, lane_id: int, batch: Batch, outcome: Outcome) -> None:
@@ -217,15 +224,20 @@ class Batcher:
         if not self._lanes_in_flight[lane_id]:
             self._lanes_free_at_ns[lane_id] = 0
         items = self._dispatched.pop(id(batch))
-        if isinstance(outcome, ServiceError) and len(items) > 1:
+        self._dispatched_count -= len(items)
+        is_broken = isinstance(outcome, ServiceError) and len(items) > 1 and not self._is_closing
+        if is_broken:
             self._run_apart(items, lane_id)
-        if len(self._queue):
-            self._step()
-        if isinstance(outcome, BatchResult):
-            self._resolve(batch, items, outcome, lane_id)
-        elif len(items) == 1:
-            _fail(items[0], outcome)
-        self._check_drained()
+        try:
+            if len(self._queue):
+                self._step()  # first, so that the lane does not wait for this batch's answers
+        finally:
+            if isinstance(outcome, BatchResult):
+                self._resolve(batch, items, outcome, lane_id)
+            elif not is_broken:
+                for item in items:
+                    _fail(item, outcome)
+            self._check_drained()
 
     def _run_apart(self, items: tuple[Pending, ...], lane_id: int) -> None:
         """Runs the requests of a failed batch one by one: whichever broke it fails alone, its neighbours do not.
@@ -273,8 +285,9 @@ class Batcher:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_ns = at_ns
-        delay_s = max(0.0, (at_ns - self._clock()) / NS_PER_S)
-        self._timer = self._loop.call_later(delay_s, self._on_timer)
+        # uvloop's timers count whole milliseconds; one that fires early would be armed again and again until it is due.
+        delay_ms = max(0, math.ceil((at_ns - self._clock()) / NS_PER_MS))
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

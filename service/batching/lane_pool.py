@@ -64,6 +64,7 @@ class LaneThread:
 
     def dispatch(self, batch: Batch) -> None:
         """Hands a batch to the lane; its outcome arrives through `on_done`. Never blocks."""
+        assert self._thread is not None, "a lane that is not started, or closed, would never answer"
         self._inbox.put(batch)
 
     def close(self) -> None:

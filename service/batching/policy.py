@@ -1,8 +1,8 @@
 """Which waiting requests run next, in which bucket, on which lane: one pure function.
 
 The batch always contains the most urgent request (by priority, then deadline, then age; with a queue delay,
-the most urgent of those whose wait is over), so nothing starves. Among the buckets that can hold it, the one
-that does the most useful work per second is taken:
+the most urgent of those whose wait is over), so within a priority nothing starves. Among the buckets that can
+hold it, the one that does the most useful work per second is taken:
 
     useful work  = sum over the batch of what each request would cost, per row, in its own best bucket
     rate         = useful work / cost of the candidate bucket
@@ -23,6 +23,13 @@ from service.buckets import Bucket, BucketTable, CostTable, DimSizes
 
 COST_NOISE = 0.03
 """Rates closer than this are equal, and the larger batch wins: warm-up medians vary by about as much."""
+
+PUNCTUAL_RATE_SHARE = 0.8
+"""A smaller batch that ends before its requests' deadlines is preferred if it keeps this share of the best rate.
+
+Deadlines bound the dispatch. Under overload every request is dispatched close to its deadline, and batches small
+enough to end before it would serve a fraction of what the lanes can: throughput must not be given up for that.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +136,20 @@ def _due_at_ns(best: _Candidate, rules: Rules) -> int:
 def _best_candidate(
     groups: Mapping[DimSizes, Sequence[Pending]], head: Pending, now_ns: int, rules: Rules
 ) -> _Candidate:
-    """The batch with `head` in it that does the most useful work per second and meets its deadlines."""
+    """The batch with `head` in it that does the most useful work per second, or nearly as much and is punctual."""
     candidates: list[_Candidate] = []
     for dims in groups:
-        if can_lift(head.home, dims, rules.buckets):
+        if rules.buckets.covers(dims, head.home):
             candidates.extend(_candidates(groups, dims, rules))
-    in_time = [c for c in candidates if now_ns + c.cost_ns <= c.earliest_deadline_ns]
-    if not in_time:
-        return min(candidates, key=lambda c: c.cost_ns)
-    good_rate = max(c.rate for c in in_time) * (1.0 - COST_NOISE)
-    return max((c for c in in_time if c.rate >= good_rate), key=lambda c: (c.rows, c.rate))
-
-
-def can_lift(home: DimSizes, dims: DimSizes, buckets: BucketTable) -> bool:
-    """Whether a request whose own padded dims are `home` may run padded to `dims`."""
-    return all(
-        size == larger if sizes is None else size <= larger
-        for size, larger, sizes in zip(home, dims, buckets.dim_sizes, strict=True)
-    )
+    best_rate = max(c.rate for c in candidates)
+    punctual = [
+        c
+        for c in candidates
+        if now_ns + c.cost_ns <= c.earliest_deadline_ns and c.rate >= best_rate * PUNCTUAL_RATE_SHARE
+    ]
+    choice = punctual or candidates
+    good_rate = max(c.rate for c in choice) * (1.0 - COST_NOISE)
+    return max((c for c in choice if c.rate >= good_rate), key=lambda c: (c.rows, c.rate))
 
 
 def _candidates(groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, rules: Rules) -> list[_Candidate]:
@@ -182,7 +185,7 @@ def _eligible(
 ) -> tuple[Sequence[Pending], bool]:
     """The requests that may run padded to `dims`, in order, as far as one batch can reach; and whether that is all."""
     limit = buckets.max_size
-    fitting = [group for home, group in groups.items() if can_lift(home, dims, buckets)]
+    fitting = [group for home, group in groups.items() if buckets.covers(dims, home)]
     total = sum(len(group) for group in fitting)
     if len(fitting) == 1:
         return fitting[0][:limit], total <= limit

@@ -132,6 +132,8 @@ class RequestQueue:
         self._count += sign
         self._nbytes += sign * item.request.nbytes
         self._work_ns[item.request.priority] += sign * item.work_ns
+        if not self._count:
+            self._work_ns = [0.0] * len(self._work_ns)  # or rounding would add up for ever
 
 
 def _order(item: Pending) -> tuple[int, int, int]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 from service.doctor.facts import Facts, Gpu, Nvidia, Package
+from service.machine import ROOT, memory_bytes, read_or_empty, usable_cores
 
-ROOT = Path("/")
 TENSORRT_FLAVOURS = ("tensorrt", "tensorrt_lean", "tensorrt_dispatch", "tensorrt_rtx")
 OPENCV_DISTRIBUTIONS = (
     "opencv-python-headless",
@@ -61,28 +61,6 @@ def examine(root: Path = ROOT) -> Facts:
     )
 
 
-def usable_cores(root: Path = ROOT) -> float:
-    """Processors that the affinity mask and the control group's quota leave to this process."""
-    cores = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
-    group = root / "sys/fs/cgroup"
-    quota = _read(group / "cpu.max") or " ".join(
-        _read(group / "cpu" / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    )
-    match quota.split():
-        case [allowed, period] if allowed.isdigit() and period.isdigit() and int(period):
-            return min(cores, int(allowed) / int(period))
-        case _:
-            return cores
-
-
-def memory_bytes(root: Path = ROOT) -> int:
-    """Memory of the machine, or the control group's limit if that is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    group = root / "sys/fs/cgroup"
-    limit = (_read(group / "memory.max") or _read(group / "memory" / "memory.limit_in_bytes")).strip()
-    return min(total, int(limit)) if limit.isdigit() else total
-
-
 def installed(module: str, distributions: Iterable[str]) -> Package:
     """A package by the metadata of the first of its distributions that is here, without importing it."""
     version = _version(distributions)
@@ -125,21 +103,13 @@ def _is_importable(module: str) -> bool:
         return False
 
 
-def _read(path: Path) -> str:
-    """The file's text, empty if there is none to read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def _cpu_model(root: Path) -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
+    found = re.search(r"^model name\s*:\s*(.+)$", read_or_empty(root / "proc/cpuinfo"), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def _nvidia(root: Path) -> Nvidia:
-    loaded = _read(root / "proc/driver/nvidia/version")
+    loaded = read_or_empty(root / "proc/driver/nvidia/version")
     found = re.search(r"\b\d+\.\d+(\.\d+)?\b", loaded)
     driver = found[0] if found else None
     try:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from service.cards import (
-    NS_PER_MS,
+    CARD_FILE,
     BatchingCard,
     LanesCard,
     ModelCard,
@@ -29,13 +29,13 @@ from service.repository.card_schema import (
     name_problem,
 )
 from service.repository.labels import read_labels
+from service.units import NS_PER_MS
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-CARD_FILE = "model.toml"
 MAX_CARD_BYTES = 1 << 20
 
 _T = TypeVar("_T")

@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from service.cards import NS_PER_MS, BatchingCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
+from service.cards import BatchingCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
 from service.tensors import BATCH_DIM
+from service.units import NS_PER_MS
 
 TASKS = frozenset({"tensor", "classify"})
 """What `/predict` can make of a model."""
@@ -105,14 +106,20 @@ class LanesSection(Section):
         _LANES.threads_per_lane,
         ge=1,
         le=4096,
-        description="Threads of one ONNX Runtime lane. Left out: the lanes divide the machine's cores.",
+        description="Threads of one ONNX Runtime lane. Left out: the model's lanes divide `INFERLANE_CPU_THREADS`, "
+        "by default the cores of the server's process.",
         examples=[4],
     )
-    device: int = Field(_LANES.device, ge=0, description="Ordinal of the GPU that TensorRT lanes run on.", examples=[1])
+    device: int = Field(
+        _LANES.device,
+        ge=0,
+        description="Ordinal of the GPU that TensorRT lanes run on; ONNX Runtime runs on the CPU.",
+        examples=[1],
+    )
 
 
 class PrecisionSection(Section):
-    """What an engine is built with; ONNX Runtime serves the model as it is."""
+    """What an engine is built with. ONNX Runtime serves the model as it is, and warns that these keys do nothing."""
 
     mode: Literal["as-is", "fp16", "bf16", "int8", "fp8"] = Field(
         "as-is", description="Precision of the built engine.", examples=["fp16"]
@@ -221,7 +228,8 @@ class CardFile(Section):
     )
     backend: Literal["auto", "onnxruntime", "tensorrt"] = Field(
         "auto",
-        description="What runs the model. `auto`: TensorRT where a GPU and a plan exist, else ONNX Runtime.",
+        description="What runs the model. `auto` is ONNX Runtime, as `onnxruntime`. This version runs no TensorRT: "
+        "a model with `tensorrt`, or with a plan and no `model.onnx`, does not load.",
         examples=["onnxruntime"],
     )
     labels: str | list[str] = Field(

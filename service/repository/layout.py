@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from service.cards import CARD_FILE
 from service.errors import ModelLoadFailed, ModelNotFound
-from service.repository.card import CARD_FILE
 from service.repository.card_schema import name_problem
 
 ONNX_FILE = "model.onnx"

@@ -21,7 +21,16 @@ _log = logging.getLogger(__name__)
 
 
 class Registry:
-    """The models of one repository. Owned by the event loop; the highest version of each model is served."""
+    """The models of one repository. Owned by the event loop; the highest version of each model is served.
+
+    Args:
+        repository: the folder.
+        loader: makes served models.
+        recorder: told which versions are no longer served.
+        drain_timeout_s: seconds that accepted requests get to finish when a model is replaced or unloaded.
+        on_progress: told of every step of a load, on a worker thread.
+        needs_all: whether a model that fails at start-up keeps the registry from becoming ready.
+    """
 
     def __init__(
         self,
@@ -31,8 +40,10 @@ class Registry:
         *,
         drain_timeout_s: float,
         on_progress: OnProgress,
+        needs_all: bool = False,
     ) -> None:
         self._repository = repository
+        self._needs_all = needs_all
         self._loader = loader
         self._recorder = recorder
         self._drain_timeout_s = drain_timeout_s
@@ -98,13 +109,15 @@ class Registry:
     async def start(self, names: Iterable[str] | None) -> dict[str, ServiceError]:
         """Loads `names`, or every model of the repository, and becomes ready; returns the models that failed.
 
+        Where every model is needed, a failure leaves it as not ready as it was: the server is about to end.
+
         Raises:
-            ModelLoadFailed: the repository cannot be read; it is ready nevertheless, without models.
+            ModelLoadFailed: the repository cannot be read.
         """
         try:
             folders = await asyncio.to_thread(scan, self._repository)
         except ModelLoadFailed:
-            self._is_started = True
+            self._is_started = not self._needs_all
             raise
         failures: dict[str, ServiceError] = {}
         for name, folder in folders.items():
@@ -120,7 +133,7 @@ class Registry:
                 await self.load(name)
             except ServiceError as error:
                 failures[name] = error
-        self._is_started = True
+        self._is_started = not (failures and self._needs_all)
         return failures
 
     async def load(self, name: str) -> None:
@@ -131,8 +144,9 @@ class Registry:
             ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
             ShuttingDown: the server stopped meanwhile.
         """
-        folder = await asyncio.to_thread(find, self._repository, name)
+        await asyncio.to_thread(find, self._repository, name)  # so that a lock is kept for real names alone
         async with self._lock(name):
+            folder = await asyncio.to_thread(find, self._repository, name)
             try:
                 await self._load_latest(folder)
             except BaseException as error:

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from service.bfloat16 import bfloat16_bits
 from service.errors import CardError
 from service.models import ModelSpec
-from service.runtime.bfloat16 import bfloat16_bits
 from service.tensors import DType, TensorSpec
 
 PadValue: TypeAlias = np.generic | bytes
@@ -19,7 +19,7 @@ def pad_values(spec: ModelSpec) -> tuple[PadValue, ...]:
     """The padding of every input, in the order of `ModelSpec.inputs`.
 
     Raises:
-        CardError: `[pad_values]` names a value that the input's type cannot hold.
+        CardError: `[padding]` names a value that the input's type cannot hold.
     """
     return tuple(_pad_value(spec, tensor) for tensor in spec.inputs)
 
@@ -38,8 +38,9 @@ def _pad_value(spec: ModelSpec, tensor: TensorSpec) -> PadValue:
     if tensor.dtype is DType.BOOL and value not in {0, 1}:
         raise _refused(spec, tensor, value, "give 0 or 1")
     pad = _scalar(tensor.dtype, value)
-    if tensor.dtype is DType.FP16 and np.isfinite(value) and not np.isfinite(pad):
-        raise _refused(spec, tensor, value, "give a value from -65504 to 65504")
+    if tensor.dtype is not DType.BF16 and np.isfinite(value) and not np.isfinite(pad):
+        limit = np.finfo(tensor.dtype.numpy.name).max
+        raise _refused(spec, tensor, value, f"give a value from {-limit:g} to {limit:g}")
     return pad
 
 
@@ -55,5 +56,5 @@ def _scalar(dtype: DType, value: float) -> np.generic:
 
 def _refused(spec: ModelSpec, tensor: TensorSpec, value: float, mend: str) -> CardError:
     return CardError(
-        f"model '{spec.name}': pad_values {tensor.name} = {value} does not fit {tensor.dtype.value}; {mend}"
+        f"model '{spec.name}': {tensor.name} = {value} in [padding] does not fit {tensor.dtype.value}; {mend}"
     )

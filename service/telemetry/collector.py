@@ -13,9 +13,10 @@ from service.telemetry import metrics
 from service.telemetry.families import LabelledNumber, empty_family, histogram_family, number_family
 from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
 from service.telemetry.histogram import Histograms
-from service.telemetry.metrics import NS_PER_S, STAGES, MetricSpec
+from service.telemetry.metrics import STAGES, MetricSpec
 from service.telemetry.totals import BatchTotals
 from service.telemetry.triton_names import triton_families
+from service.units import NS_PER_S
 
 _BATCH_HISTOGRAMS: tuple[tuple[MetricSpec, Callable[[BatchTotals], Histograms]], ...] = (
     (metrics.BATCH_SIZE, lambda batches: batches.sizes),

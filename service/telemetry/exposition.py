@@ -1,8 +1,8 @@
 """Renders collected metrics in Prometheus' text format and in OpenMetrics, byte for byte as prometheus_client does.
 
 prometheus_client escapes and checks every name of every sample anew, which takes more than the 20 ms that a scrape of
-ten models may cost (`python -m loadtest.recorder_cost` shows both), mostly holding the interpreter lock against the
-event loop. Here names are trusted, since they are our own.
+ten models may cost (`python -m service.telemetry.recorder_cost` shows both), mostly holding the interpreter lock
+against the event loop. Here names are trusted, since they are our own.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-NS_PER_S = 1_000_000_000
+from service.units import NS_PER_S
+
 INTERVAL_S = 0.1
 
 

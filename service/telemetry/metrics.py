@@ -12,8 +12,7 @@ from enum import Enum
 from service import errors
 from service.errors import ServiceError
 from service.requests import StageTimings
-
-NS_PER_S = 1_000_000_000
+from service.units import NS_PER_S
 
 
 class MetricKind(Enum):
@@ -42,13 +41,6 @@ class MetricSpec:
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
-
-    @property
-    def sample_names(self) -> tuple[str, ...]:
-        """Names that a query may use."""
-        if self.kind is not MetricKind.HISTOGRAM:
-            return (self.name,)
-        return (f"{self.name}_bucket", f"{self.name}_count", f"{self.name}_sum")
 
 
 LATENCY_BOUNDS_NS = tuple(
@@ -141,7 +133,10 @@ QUEUE_BYTES = MetricSpec(
     "inferlane_queue_bytes", MetricKind.GAUGE, "Input bytes of the requests that wait for a lane now.", MODEL
 )
 IN_FLIGHT_REQUESTS = MetricSpec(
-    "inferlane_in_flight_requests", MetricKind.GAUGE, "Requests received and not answered yet.", MODEL
+    "inferlane_in_flight_requests",
+    MetricKind.GAUGE,
+    "Requests that wait for a lane or are on one now: neither those whose body still arrives nor answers being sent.",
+    MODEL,
 )
 LANES = MetricSpec("inferlane_lanes", MetricKind.GAUGE, "Lanes of the model.", MODEL)
 LANES_BUSY = MetricSpec("inferlane_lanes_busy", MetricKind.GAUGE, "Lanes that run a batch now.", MODEL)

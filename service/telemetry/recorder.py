@@ -17,12 +17,13 @@ from service.telemetry.histogram import Histograms
 from service.telemetry.metrics import INTERNAL, LATENCY_BOUNDS_NS, REASONS
 from service.telemetry.model_recorder import BufferedModelRecorder, ModelRecorder, NullModelRecorder
 from service.telemetry.statistics import ModelStatistics
+from service.units import NS_PER_MS
 
 __all__ = ["ModelGauges", "ModelRecorder", "NullModelRecorder", "NullRecorder", "Recorder"]
 
 
 def _unix_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return time.time_ns() // NS_PER_MS
 
 
 class Recorder:

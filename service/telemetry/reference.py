@@ -13,7 +13,7 @@ _INTRODUCTION = """\
 
 `GET /metrics` answers in Prometheus' text format, or in OpenMetrics where `Accept` asks for it. Metrics are on by
 default; `INFERLANE_METRICS_ENABLED=false` switches them off, `INFERLANE_TRITON_METRICS_ENABLED=false` leaves out
-Triton's names. `python -m loadtest.recorder_cost` measures what recording and scraping cost on your machine.
+Triton's names. `python -m service.telemetry.recorder_cost` measures what recording and scraping cost on your machine.
 
 This file is generated from `service/telemetry/metrics.py` by `python -m service.telemetry.reference > docs/metrics.md`.
 """

@@ -15,8 +15,7 @@ from service.telemetry import metrics
 from service.telemetry.families import LabelledNumber, number_family
 from service.telemetry.figures import ModelFigures
 from service.telemetry.metrics import MetricSpec
-
-NS_PER_US = 1000
+from service.units import NS_PER_US
 
 TRITON_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 

@@ -50,7 +50,7 @@ BAD = [
     (GOOD, b'{"inputs":[]}', {}, 400),
     (GOOD, good_request(1)[0][:-3], good_request(1)[1], 400),
     (GOOD, good_request(1)[0] + b"x", good_request(1)[1], 400),
-    (GOOD, b"[" * 50_000, {}, 400),
+    (GOOD, b"[" * 50_000, {}, 413),
     (GOOD, b"", {}, 400),
     (GOOD, good_request(2, rows=9)[0], good_request(2, rows=9)[1], 400),
     (GOOD, b"\x1f\x8b junk", {"Content-Encoding": "gzip"}, 400),
@@ -203,7 +203,7 @@ async def test_a_broken_new_version_leaves_the_old_one_serving(start_server: Sta
     (repository / "simple" / "2" / "model.onnx").write_bytes(b"no model")
     async with server.async_client() as client:
         response = await client.post("/v2/repository/models/simple/load", json={})
-        assert response.status_code == 400
+        assert response.status_code == 500
         assert "simple" in response.json()["error"]
         assert (await post_good(client, 1)).json()["model_version"] == "1"
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from service.telemetry.metrics import OWN, MetricSpec
 from service.telemetry.recorder import Recorder
 from service.telemetry.reference import QUERIES
+from tests.doubles.metric_names import sample_names
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 GRAFANA = DEPLOY / "grafana"
@@ -25,7 +26,7 @@ LABELS_OF_A_SCRAPE = ("job", "instance")
 
 
 def declared() -> dict[str, MetricSpec]:
-    return {name: spec for spec in OWN for name in spec.sample_names}
+    return {name: spec for spec in OWN for name in sample_names(spec)}
 
 
 def library_names() -> set[str]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from service.batching.batcher import Batcher
+from service.batching.pending import Pending
 from service.cards import BatchingCard, ModelCard
 from service.pipeline.task import Task
 from service.repository.layout import VersionFolder
@@ -18,9 +19,10 @@ from service.repository.registry import Registry
 from service.telemetry.recorder import ModelGauges, NullRecorder
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.recorder import KeepingRecorder
-from tests.doubles.requests import make_spec
+from tests.doubles.requests import make_request, make_spec
 
 WAIT_S = 10
+FAR_NS = 1 << 62
 
 
 class KeepingServerRecorder(NullRecorder):
@@ -130,3 +132,13 @@ async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s, "it never came"
         await asyncio.sleep(0)
+
+
+def states(registry: Registry) -> list[tuple[str, str, str, str]]:
+    """The index: name, version, state and reason of every model."""
+    return [(entry.name, entry.version, entry.state.value, entry.reason) for entry in registry.index()]
+
+
+def submit(repository: HeldRepository, name: str = "m", fill: float = 1.0) -> Pending:
+    """Queues a request that never expires."""
+    return repository.batcher(name).submit(make_request(deadline_ns=FAR_NS, fill=fill))

@@ -98,11 +98,13 @@ class InferenceBench:
             "infer": Infer(self.clock),
             "predict": Predict(self.pool, max_preparing, self.clock),
         }
+        self.codec_pool = ThreadPoolExecutor(1)
         inference = Inference(
             registry=self.registry,
             recorder=self.recorder,
             handlers=handlers or default_handlers,
             budget=self.budget,
+            codec_pool=self.codec_pool,
             watchdog=self.watchdog,
             max_body_bytes=MAX_BODY_BYTES,
             clock=self.clock,
@@ -119,6 +121,7 @@ class InferenceBench:
         self.task.may_prepare.set()
         await self.repository.__aexit__()
         self.pool.shutdown()
+        self.codec_pool.shutdown()
         assert self.budget.held_bytes == 0
         assert len(self.watchdog) == 0
 

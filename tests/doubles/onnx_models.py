@@ -126,13 +126,13 @@ def make_not_batched(path: Path) -> Path:
     return _save(path, nodes, [x], [y], {"axis": np.int64([0])})
 
 
-def make_batch_dependent(path: Path) -> Path:
+def make_batch_dependent(path: Path, *, dims: Dims = ("batch", 4)) -> Path:
     """`x: FP32[batch, 4] -> y = x - (mean of x over the batch)`: rows that must never be joined."""
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["mean"], axes=[0], keepdims=1),
         helper.make_node("Sub", ["x", "mean"], ["y"]),
     ]
-    x, y = _value("x", TensorProto.FLOAT, ("batch", 4)), _value("y", TensorProto.FLOAT, ("batch", 4))
+    x, y = _value("x", TensorProto.FLOAT, dims), _value("y", TensorProto.FLOAT, dims)
     return _save(path, nodes, [x], [y])
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from service.buckets import Bucket, CostTable, DimSizes
-from service.cards import NS_PER_MS, BatchingCard, ModelCard
+from service.cards import BatchingCard, ModelCard
 from service.models import ModelSpec, build_spec
 from service.requests import InferenceRequest, Stamps
 from service.tensors import DType, TensorSpec
+from service.units import NS_PER_MS
 
 NO_FUTURE: Any = None
 """For tests of queue and policy, which never look at a request's future."""
@@ -41,6 +43,13 @@ def make_spec(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NamedRequest(InferenceRequest):
+    """A request that a test can tell from others."""
+
+    request_id: str
+
+
 def make_request(
     rows: int = 1,
     *,
@@ -50,9 +59,9 @@ def make_request(
     fill: float = 1.0,
     nbytes: int | None = None,
     request_id: str = "",
-) -> InferenceRequest:
+) -> NamedRequest:
     host_x = np.full((rows, *(dims or (4,))), fill, np.float32)
-    return InferenceRequest(
+    return NamedRequest(
         inputs=(host_x,),
         rows=rows,
         dims=dims,

@@ -18,7 +18,7 @@ from service.runtime.trt.backend import TensorRTBackend
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import TensorRTLane
 from service.tensors import HostArray
-from tests.doubles.fake_tensorrt import FakeModel
+from tests.doubles.fake_tensorrt_model import FakeModel
 from tests.doubles.onnx_batches import request_of
 
 WIDTH = 8

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from service import app as app_module
-from service.app import create_app, open_backend, usable_cores
+from service.app import create_app, open_backend
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed, ServiceError
 from service.repository.layout import VersionFolder, find
@@ -23,7 +23,9 @@ from service.runtime.trt.flavour import describe
 from service.settings import Settings
 from tests.doubles import onnx_models
 from tests.doubles.fake_cuda import FakeCuda
-from tests.doubles.fake_tensorrt import VERSIONS, fake_tensorrt, plan_of
+from tests.doubles.fake_tensorrt import fake_tensorrt
+from tests.doubles.fake_tensorrt_model import plan_of
+from tests.doubles.fake_tensorrt_world import VERSIONS
 from tests.doubles.running_server import add_model
 from tests.doubles.trt_models import DOUBLE, WIDTH
 
@@ -130,10 +132,17 @@ async def test_a_server_that_ends_while_models_load_leaves_nothing_behind(reposi
 
 async def test_a_model_that_fails_is_told_and_the_others_serve(repository: Path) -> None:
     add_model(repository, "drifting", onnx_models.make_batch_dependent)
-    async with running(repository) as server:
+    async with running(repository, exit_on_error=False) as server:
         assert list(server.failures) == ["drifting"]
         assert (await server.request("GET", "/v2/health/ready")).status_code == 200
         assert (await server.request("POST", INFER, json={"inputs": [TENSOR]})).status_code == 200
+
+
+async def test_a_server_that_is_about_to_exit_never_says_that_it_is_ready(repository: Path) -> None:
+    add_model(repository, "drifting", onnx_models.make_batch_dependent)
+    async with running(repository) as server:
+        assert list(server.failures) == ["drifting"]
+        assert (await server.request("GET", "/v2/health/ready")).status_code == 503
 
 
 async def test_only_the_named_models_are_loaded(repository: Path) -> None:
@@ -308,7 +317,3 @@ def test_a_model_for_the_cpu_is_opened(repository: Path) -> None:
     assert backend.spec.platform == "onnxruntime_onnx"
     assert backend.lane_count == 1
     backend.close()
-
-
-def test_usable_cores() -> None:
-    assert usable_cores() >= 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.buckets import Bucket, BucketTable, CostTable, covers, powers_of_two
+from service.buckets import Bucket, BucketTable, CostTable, DimSizes, powers_of_two
 
 ASCENDING = st.sets(st.integers(1, 300), min_size=1, max_size=6).map(lambda sizes: tuple(sorted(sizes)))
 DIM_SIZES = st.lists(st.none() | ASCENDING, max_size=3).map(tuple)
@@ -60,7 +60,7 @@ def test_padded_dims_are_minimal_and_cover(buckets: BucketTable, data: st.DataOb
         assert padded is None
         return
     assert padded is not None
-    assert covers(padded, dims)
+    assert buckets.covers(padded, dims)
     for size, padded_size, sizes in zip(dims, padded, buckets.dim_sizes, strict=True):
         assert padded_size == (size if sizes is None else min(known for known in sizes if known >= size))
     assert buckets.padded_dims(padded) == padded
@@ -102,11 +102,19 @@ def test_label_and_volume(bucket: Bucket, label: str, volume: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("larger", "smaller", "expected"),
-    [((), (), True), ((8, 8), (8, 8), True), ((8, 9), (8, 8), True), ((9, 7), (8, 8), False)],
+    ("dim_sizes", "larger", "smaller", "expected"),
+    [
+        ((), (), (), True),
+        (((8, 9), (8, 9)), (8, 8), (8, 8), True),
+        (((8, 9), (8, 9)), (8, 9), (8, 8), True),
+        (((8, 9), (7, 8)), (9, 7), (8, 8), False),
+        (((8, 9), None), (9, 5), (8, 5), True),
+        (((8, 9), None), (9, 6), (8, 5), False),
+    ],
 )
-def test_covers(larger: tuple[int, ...], smaller: tuple[int, ...], expected: bool) -> None:
-    assert covers(larger, smaller) is expected
+def test_covers(dim_sizes: tuple[DimSizes | None, ...], larger: DimSizes, smaller: DimSizes, expected: bool) -> None:
+    """An exact size cannot be padded, so it covers itself alone."""
+    assert table((1,), dim_sizes).covers(larger, smaller) is expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from service.doctor.examine import examine, imported, installed, memory_bytes, usable_cores
+from service.doctor.examine import examine, imported, installed
 from service.doctor.facts import Facts, Gpu, Nvidia, Package
 from service.doctor.report import render, to_json
 from service.doctor.verdicts import (
@@ -144,46 +143,6 @@ def test_a_driver_without_a_gpu_is_not_enough() -> None:
     found = verdict(replace(GPU_BOX, nvidia=Nvidia("580.65")), WATCH_GPU)
     assert found.missing == ("a GPU that the driver lists (it lists none)",)
     assert found.fixes == (GPU_FIX,)
-
-
-def cgroup(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
-
-
-@pytest.mark.parametrize(
-    ("files", "share"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "50000 100000\n"}, 0.5),
-        ({"cpu.max": "9900000 100000\n"}, None),
-        ({"cpu.max": "50000 0\n"}, None),
-        ({"cpu.max": "garbage"}, None),
-        ({"cpu/cpu.cfs_quota_us": "25000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.25),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-    ],
-)
-def test_usable_cores_heed_the_containers_quota(tmp_path: Path, files: dict[str, str], share: float | None) -> None:
-    expected = float(len(os.sched_getaffinity(0))) if share is None else share
-    assert usable_cores(cgroup(tmp_path, files)) == expected
-
-
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({"memory.max": "1048576\n"}, 1 << 20),
-        ({"memory/memory.limit_in_bytes": "2097152\n"}, 2 << 20),
-        ({"memory.max": "max\n"}, None),
-        ({"memory.max": "999999999999999999\n"}, None),
-    ],
-)
-def test_memory_heeds_the_containers_limit(tmp_path: Path, files: dict[str, str], limit: int | None) -> None:
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert memory_bytes(cgroup(tmp_path, files)) == (machine if limit is None else limit)
 
 
 def test_this_machine_is_examined_as_it_is() -> None:

@@ -194,3 +194,22 @@ def test_every_batch_up_to_the_largest_has_a_bucket(batch: int | None, sizes: li
     if sizes and made.has_batch_dim:
         assert made.buckets.padded_dims((sizes[-1],)) == (sizes[-1],)
         assert made.buckets.padded_dims((sizes[-1] + 1,)) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ({"batch": tuple(range(1, 101)), "width": tuple(range(1, 101))}, "make 10000 combinations"),
+        ({"width": (1_000_000_000,)}, "bytes in the largest bucket"),
+    ],
+)
+def test_buckets_that_start_up_could_not_end_with_are_refused(sizes, says):
+    dims = ("batch", "width")
+    with pytest.raises(CardError, match=says):
+        build_spec(
+            ModelCard(name="m", bucket_sizes=sizes),
+            version="1",
+            platform="test",
+            inputs=(TensorSpec("x", DType.FP32, dims),),
+            outputs=(TensorSpec("y", DType.FP32, dims),),
+        )

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
 from rich.console import Console
 
+from service import server as server_module
+from service.app import OnStarted, create_app
 from service.buckets import Bucket
+from service.errors import ServiceError
+from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
-from service.server import StartupProgress, _config, _listen, _say, _url
+from service.server import SWITCH_INTERVAL_S, StartupProgress, _config, _listen, _say, _url, run_server
 from service.settings import Settings
 from tests.doubles import onnx_models
-from tests.doubles.running_server import StartServer, add_model, start_server, wait_for
+from tests.doubles.running_server import RunningServer, StartServer, add_model, start_server, wait_for
 
 __all__ = ["start_server"]
 
@@ -78,6 +85,14 @@ def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
 def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
     """None would be for ever."""
     assert _config(None, Settings(drain_timeout_s=drain_timeout_s)).timeout_graceful_shutdown == uvicorn_s
+
+
+def test_connections_are_bounded_as_the_settings_say() -> None:
+    settings = Settings(body_timeout_s=2, max_connections=5, overload_status=429)
+    made = _config(None, settings).http
+    assert isinstance(made, partial)
+    assert made.func is GuardedProtocol
+    assert made.args == (ConnectionLimits(head_timeout_s=2, max_connections=5, overload_status=429),)
 
 
 class Bars:
@@ -138,6 +153,72 @@ def test_a_reload_has_a_bar_of_its_own(bars: Bars) -> None:
         assert bars.is_live
         bars.begin_or_end("a")
         assert not bars.is_live
+
+
+@pytest.fixture
+def this_process() -> Iterator[None]:
+    """Puts back what a server changes in the process that it runs in."""
+    root = logging.getLogger()
+    handlers, level, interval_s = root.handlers[:], root.level, sys.getswitchinterval()
+    on_signal = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in on_signal.items():
+        signal.signal(number, handler)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    sys.setswitchinterval(interval_s)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("this_process")
+def test_it_serves_until_it_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    intervals_s: list[float] = []
+
+    def stop_when_started(settings: Settings, *, on_started: OnStarted, **others: Any) -> Any:
+        def stop(failures: Mapping[str, ServiceError]) -> None:
+            on_started(failures)
+            intervals_s.append(sys.getswitchinterval())
+            signal.raise_signal(signal.SIGTERM)
+
+        return create_app(settings, on_started=stop, **others)
+
+    monkeypatch.setattr(server_module, "create_app", stop_when_started)
+    add_model(tmp_path, "identity", onnx_models.make_identity)
+    assert run_server(Settings(repository=tmp_path, port=0)) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"is ready at http://127\.0\.0\.1:\d+ \(API: http://127\.0\.0\.1:\d+/docs\)\n", said)
+    assert said.endswith("stopped\n")
+    assert intervals_s == [SWITCH_INTERVAL_S]
+
+
+@pytest.mark.usefixtures("this_process")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"repository": Path("/no/such/folder")}, "repository: the repository '/no/such/folder' cannot be read"),
+        ({"models": ("absent",)}, "absent: model 'absent' is not in"),
+    ],
+)
+def test_what_cannot_be_loaded_ends_it_with_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], said: str
+) -> None:
+    assert run_server(Settings(**{"repository": tmp_path, "port": 0, **settings})) == 1
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "is ready" not in shown
+
+
+@pytest.mark.usefixtures("this_process")
+def test_a_port_of_another_ends_it_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server_module, "create_app", None)
+    with _listen("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        assert run_server(Settings(repository=tmp_path, port=port)) == 1
+    assert capsys.readouterr().err.startswith(f"cannot listen on 127.0.0.1:{port}: Address already in use; ")
 
 
 def serve(*options: str, code: str = "", **settings: object) -> subprocess.CompletedProcess[str]:
@@ -207,39 +288,37 @@ def test_without_exit_on_error_the_good_models_serve(start_server: StartServer, 
     assert server.log.read_text().endswith("stopped\n")
 
 
-def hold_a_request(url: str, answer: list[httpx.Response | Exception]) -> threading.Thread:
+def send_slow_request(server: RunningServer) -> socket.socket:
     tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}
-    body = json.dumps({"inputs": [tensor]})
+    body = json.dumps({"inputs": [tensor]}).encode()
+    host, port = server.address.split(":")
+    connection = socket.create_connection((host, int(port)), timeout=WAIT_S)
+    head = f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
 
-    def send() -> None:
-        try:
-            answer.append(httpx.post(f"{url}/v2/models/slow/infer", content=body, timeout=WAIT_S))
-        except httpx.HTTPError as error:
-            answer.append(error)
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread
+def read_answer(connection: socket.socket) -> bytes:
+    with connection:
+        return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 @pytest.mark.e2e
 def test_a_drain_timeout_of_0_ends_waiting_requests_at_once_with_an_answer(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """Eight requests of which each takes long, one at a time: without the bound the drain takes all of them."""
+    """Requests of which each takes long, one at a time: without the bound the drain takes all of them."""
 
     def make_slow(path: Path) -> Path:
         return onnx_models.make_slow(path, side=1400, products=16)
 
-    add_model(tmp_path, "slow", make_slow, "[batching]\nmax_batch_size = 1\n[lanes]\nthreads_per_lane = 1\n")
+    card = "[batching]\nmax_batch_size = 1\ndefault_timeout_ms = 600000\n[lanes]\nthreads_per_lane = 1\n"
+    add_model(tmp_path, "slow", make_slow, card)
     server = start_server(tmp_path, drain_timeout_s=0)
-    answers: list[list[httpx.Response | Exception]] = [[] for _ in range(8)]
-    threads = [hold_a_request(server.url, answer) for answer in answers]
-    wait_for(lambda: server.metric("inferlane_in_flight_requests", model="slow") == 8)
+    connections = [send_slow_request(server) for _ in range(8)]
+    wait_for(lambda: server.metric("inferlane_in_flight_requests", model="slow") >= 4)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(WAIT_S) == 0
-    for thread in threads:
-        thread.join(WAIT_S)
-    refused = [one for (one,) in answers if isinstance(one, httpx.Response) and one.status_code == 503]
-    assert len(refused) >= 6
-    assert all("the server stopped before this request was answered" in one.json()["error"] for one in refused)
+    refused = [answer for answer in map(read_answer, connections) if answer.startswith(b"HTTP/1.1 503 ")]
+    assert len(refused) >= 3
+    assert all(b"the server stopped before this request was answered" in answer for answer in refused)

@@ -43,6 +43,7 @@ def test_every_setting_has_a_default_and_a_description() -> None:
         ("max_in_flight_bytes", "1048576", 1 << 20),
         ("max_image_pixels", "1", 1),
         ("body_timeout_s", "0.5", 0.5),
+        ("max_connections", "1", 1),
         ("overload_status", "429", 429),
         ("overload_status", "503", 503),
         ("drain_timeout_s", "0", 0.0),
@@ -66,7 +67,6 @@ def test_a_variable_becomes_a_value(monkeypatch: pytest.MonkeyPatch, name: str, 
         ("port", "65536", "got '65536', input should be less than or equal to 65535"),
         ("port", "-1", "input should be greater than or equal to 0"),
         ("port", "", "got ''"),
-        ("port", "tcp://10.0.0.1:8000", "got 'tcp://10.0.0.1:8000'"),
         ("models", "resnet50", "got 'resnet50', a list is written as JSON, such as [\"resnet50\"]"),
         ("models", "[1]", "got 1, input should be a valid string"),
         ("models", '{"a": 1}', 'a list is written as JSON, such as ["resnet50"]'),
@@ -78,6 +78,7 @@ def test_a_variable_becomes_a_value(monkeypatch: pytest.MonkeyPatch, name: str, 
         ("body_timeout_s", "0", "input should be greater than 0"),
         ("body_timeout_s", "inf", "input should be a finite number"),
         ("body_timeout_s", "nan", "input should be a finite number"),
+        ("max_connections", "0", "input should be greater than or equal to 1"),
         ("drain_timeout_s", "-1", "input should be greater than or equal to 0"),
         ("drain_timeout_s", "Infinity", "input should be a finite number"),
         ("overload_status", "500", "input should be 503 or 429"),
@@ -102,6 +103,65 @@ def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("INFERLANE_CPU_THREADS", "-2")
     with pytest.raises(SettingsInvalid, match=r"INFERLANE_PORT: got 'x'.*; INFERLANE_CPU_THREADS: got '-2'"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("INFERLANE_PROT", "INFERLANE_PROT is no setting; did you mean INFERLANE_PORT?"),
+        ("INFERLANE_MAX_BODY_BYTE", "did you mean INFERLANE_MAX_BODY_BYTES?"),
+        ("INFERLANE_APIKEY", "did you mean INFERLANE_API_KEY?"),
+        ("INFERLANE_ADMIN_KEY", "did you mean INFERLANE_ADMIN_API_KEY?"),
+        ("inferlane_prot", "inferlane_prot is no setting; did you mean INFERLANE_PORT?"),
+        ("INFERLANE_XYZZY", "INFERLANE_XYZZY is no setting; there are INFERLANE_REPOSITORY, INFERLANE_HOST"),
+        ("INFERLANE_", "INFERLANE_ is no setting; "),
+        ("INFERLANE_SERVICE_HOSTS", "INFERLANE_SERVICE_HOSTS is no setting"),
+        ("INFERLANE_PORT_HTTP", "INFERLANE_PORT_HTTP is no setting; did you mean INFERLANE_PORT?"),
+        ("INFERLANE_HTTP_PORT", "INFERLANE_HTTP_PORT is no setting; did you mean INFERLANE_PORT?"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, says: str) -> None:
+    """A key that is misspelt would leave the server open."""
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsInvalid) as caught:
+        load_settings()
+    assert says in caught.value.message
+
+
+def test_every_unknown_variable_is_named_at_once_and_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLANE_APIKEY", SECRET)
+    monkeypatch.setenv("INFERLANE_HOTS", "x")
+    with pytest.raises(SettingsInvalid, match=r"INFERLANE_APIKEY is no setting;.*; INFERLANE_HOTS is no") as caught:
+        load_settings()
+    assert SECRET not in caught.value.message
+
+
+def test_variables_of_other_programs_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLANES_PORT", "x")
+    monkeypatch.setenv("MY_INFERLANE_PORT", "x")
+    assert load_settings().port == 8000
+
+
+SERVICE_VARIABLES = {
+    "SERVICE_HOST": "10.0.0.1",
+    "SERVICE_PORT": "80",
+    "SERVICE_PORT_HTTP": "80",
+    "PORT": "tcp://10.0.0.1:80",
+    "PORT_80_TCP": "tcp://10.0.0.1:80",
+    "PORT_80_TCP_PROTO": "tcp",
+    "PORT_80_TCP_PORT": "80",
+    "PORT_80_TCP_ADDR": "10.0.0.1",
+    "PORT_53_UDP": "udp://10.0.0.1:53",
+}
+
+
+@pytest.mark.parametrize("service", ["INFERLANE", "INFERLANE_METRICS", "INFERLANE_GPU_2"])
+def test_what_an_orchestrator_says_of_a_service_is_passed_over(monkeypatch: pytest.MonkeyPatch, service: str) -> None:
+    """Of services named inferlane, inferlane-metrics, ..."""
+    for name, text in SERVICE_VARIABLES.items():
+        monkeypatch.setenv(f"{service}_{name}", text)
+    assert load_settings().port == 8000
+    assert load_settings(port=9000).port == 9000
 
 
 def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from service.cards import ModelCard
+from service.cards import LanesCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec, build_spec
 from service.runtime.onnx.lane import OnnxLane
@@ -12,6 +13,8 @@ from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
 from service.runtime.rows import input_plans, refuse_second_batch_axis
 from service.tensors import DType
+
+logger = logging.getLogger(__name__)
 
 PLATFORM = "onnxruntime_onnx"
 
@@ -49,6 +52,7 @@ class OnnxBackend:
         )
         _refuse_unservable(spec)
         refuse_second_batch_axis(spec)
+        _warn_of_unused_keys(card)
         input_plans(spec)
         lane_count = card.lanes.count or 1
         threads = card.lanes.threads_per_lane or max(1, cpu_threads // lane_count)
@@ -80,6 +84,18 @@ class OnnxBackend:
 
     def close(self) -> None:
         """Nothing is shared by the lanes; idempotent."""
+
+
+def _warn_of_unused_keys(card: ModelCard) -> None:
+    unused = ["[precision]"] if card.precision != PrecisionCard() else []
+    if card.lanes.device != LanesCard().device:
+        unused.append("device in [lanes]")
+    if unused:
+        logger.warning(
+            "model '%s': its card sets %s, which ONNX Runtime does not use: it serves the model as it is, on the CPU",
+            card.name,
+            " and ".join(unused),
+        )
 
 
 def _refuse_unservable(spec: ModelSpec) -> None:

@@ -10,16 +10,10 @@ from service.buckets import Bucket
 from service.models import ModelSpec
 from service.requests import Batch, InferenceRequest
 from service.runtime.onnx.session import element_type, refuses
-from service.tensors import HostArray
+from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES, HostArray
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
-
-IN_PLACE_FROM_BYTES = 128 << 10
-"""Below this, copying costs less than binding the request's memory."""
-
-ALIGNMENT_BYTES = 64
-"""What ONNX Runtime aligns its own tensors to; operators may rely on it."""
 
 
 def fits_in_place(batch: Batch) -> bool:
@@ -30,12 +24,14 @@ def fits_in_place(batch: Batch) -> bool:
     return (
         request.nbytes >= IN_PLACE_FROM_BYTES
         and request.dims == batch.bucket.dims
-        and all(host_input.ctypes.data % ALIGNMENT_BYTES == 0 for host_input in request.inputs)
+        and all(host_input.ctypes.data % HOST_ALIGNMENT_BYTES == 0 for host_input in request.inputs)
     )
 
 
 class InPlaceRun:
     """Reads one request's inputs where they lie, and writes its outputs to memory that will be the request's own.
+
+    `proven_shapes` is None: there is nobody to share the outputs with.
 
     Args:
         session: the lane's.
@@ -43,6 +39,8 @@ class InPlaceRun:
         bucket: what the request fills.
         request: its inputs are not written to, and must live until the run is over.
     """
+
+    proven_shapes: tuple[tuple[int, ...], ...] | None = None
 
     def __init__(self, session: InferenceSession, spec: ModelSpec, bucket: Bucket, request: InferenceRequest) -> None:
         self._session = session

@@ -14,7 +14,7 @@ from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
 from service.runtime.onnx.buffers import HostScratch
 from service.runtime.onnx.in_place import InPlaceRun, fits_in_place
-from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text
+from service.runtime.onnx.runs import BoundRun, BucketRun, TextRun, has_text, joinable
 from service.runtime.onnx.session import without_paths
 from service.runtime.protocol import Ticket
 from service.runtime.rows import gather, input_plans, misfit, output_plans, scatter
@@ -93,21 +93,27 @@ class OnnxLane:
         """Runs the model with the GIL released and copies every request's rows out.
 
         Raises:
-            InvalidInput: an operator refused a value, such as an index out of bounds; the lane goes on working.
-            ExecutionFailed: ONNX Runtime failed on this batch otherwise; the lane goes on working.
+            InvalidInput: an operator refused a value of the one request, such as an index out of bounds.
+            ExecutionFailed: ONNX Runtime failed on this batch otherwise. After either the lane goes on working.
         """
         flight = cast(_InFlight, ticket)
         batch = flight.batch
         try:
             host_outputs = self._execute(flight.run, batch.bucket)
         except ExecutionFailed as error:
-            if flight.run.is_refused():
+            if len(batch.requests) == 1 and flight.run.is_refused():
                 raise InvalidInput(f"values that the model cannot take: {error.message}") from error
             raise
         computed = self._clock_ns()
         problem = misfit(self._spec, batch.bucket, [host.shape for host in host_outputs])
         if problem is not None:
             raise ExecutionFailed(problem)
+        shapes = [host.shape for host in host_outputs]
+        if len(batch.requests) > 1 and not joinable(self._spec, batch.bucket, flight.run.proven_shapes, shapes):
+            raise ExecutionFailed(
+                f"outputs of model '{self._spec.name}' have shapes {shapes} in bucket {batch.bucket.label}, which "
+                "depend on the values: requests cannot share a batch"
+            )
         results = self._results(flight, host_outputs)
         return BatchResult(results, BatchTimings(flight.started, flight.copied_in, computed, self._clock_ns()))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from service.tensors import DType, HostArray, TensorSpec, element_count
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue
 
+Shape: TypeAlias = tuple[int, ...]
+
 _CPU = "cpu"
 
 
@@ -25,6 +28,10 @@ class BucketRun(Protocol):
     def host_inputs(self) -> tuple[HostArray, ...]:
         """Per input dtype[padded shape], C-contiguous; to be filled before `execute`."""
 
+    @property
+    def proven_shapes(self) -> tuple[Shape, ...] | None:
+        """The outputs' shapes when the bucket was warmed, or None if it was not."""
+
     def execute(self) -> tuple[HostArray, ...]:
         """Runs the model, GIL released; the outputs are valid until the next `execute`."""
 
@@ -33,6 +40,31 @@ class BucketRun(Protocol):
 
         Asked after `execute` has failed. A bound run loses ONNX Runtime's status, so this runs the model once more.
         """
+
+
+def joinable(spec: ModelSpec, bucket: Bucket, proven: Sequence[Shape] | None, shapes: Sequence[Shape]) -> bool:
+    """Whether outputs of these shapes can be shared out among several requests.
+
+    A dimension that no input names may depend on the values: then one request decides the shape of another's answer.
+    It may be shared where it came out as it did on padding alone, when the bucket was warmed.
+
+    Args:
+        spec: the model.
+        bucket: the shape that ran.
+        proven: the outputs' shapes at warm-up, or None for a bucket that was not warmed.
+        shapes: what came out now.
+    """
+    sizes = spec.dim_sizes(bucket.dims, bucket.padded_size)
+    return all(
+        (proven is not None and shape == proven[index])
+        or (has_known_shape(tensor, sizes) and shape == tensor.resolve(sizes))
+        for index, (tensor, shape) in enumerate(zip(spec.outputs, shapes, strict=True))
+    )
+
+
+def has_known_shape(tensor: TensorSpec, sizes: Mapping[str, int]) -> bool:
+    """Whether every dynamic dimension of an output bears the name of an input's."""
+    return all(isinstance(dim, int) or dim in sizes for dim in tensor.dims)
 
 
 class BoundRun:
@@ -49,6 +81,7 @@ class BoundRun:
         self._outputs = spec.outputs
         self._host_bound: dict[int, HostArray] = {}
         self._bound_outputs: tuple[HostArray, ...] | None = None
+        self.proven_shapes: tuple[Shape, ...] | None = None
 
     def execute(self) -> tuple[HostArray, ...]:
         """As `BucketRun.execute`."""
@@ -79,6 +112,7 @@ class BoundRun:
             host_outputs: what the first `execute` returned.
             host_scratch: where the memory comes from.
         """
+        self.proven_shapes = tuple(host.shape for host in host_outputs)
         for index, (tensor, host) in enumerate(zip(self._outputs, host_outputs, strict=True)):
             if self._is_shape_known(tensor, host.shape):
                 self._host_bound[index] = host_scratch.take(tensor, host.shape)
@@ -88,7 +122,7 @@ class BoundRun:
 
     def _is_shape_known(self, tensor: TensorSpec, shape: tuple[int, ...]) -> bool:
         """Whether the model declares this very shape in terms of its inputs' dimensions; else data may decide it."""
-        if any(isinstance(dim, str) and dim not in self._sizes for dim in tensor.dims):
+        if not has_known_shape(tensor, self._sizes):
             return False
         return tensor.resolve(self._sizes) == shape and element_count(shape) > 0
 
@@ -106,6 +140,8 @@ class BoundRun:
 
 class TextRun:
     """A run of a model with BYTES tensors, which cannot be bound: ONNX Runtime copies them in and out as str."""
+
+    proven_shapes: tuple[Shape, ...] | None = None
 
     def __init__(self, session: InferenceSession, spec: ModelSpec, bucket: Bucket) -> None:
         sizes = spec.dim_sizes(bucket.dims, bucket.padded_size)

@@ -1,6 +1,6 @@
 """ONNX Runtime sessions: how they are opened, and what a model's tensors are to the server.
 
-The one file that imports ONNX Runtime, and lazily: a server that serves TensorRT alone does without it.
+ONNX Runtime is imported when a session is opened: what only looks at cards or types does without it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DTYPES: dict[str, DType] = {
 }
 
 _BFLOAT16_ELEMENT_TYPE = 16
-_LOG_WARNINGS = 2
+_LOG_FATAL = 4
 _SOURCE_PATH = re.compile(r"/\S+\.(?:h|hpp|cc|cpp)(?::\d+)?\s*")
 
 
@@ -59,7 +59,8 @@ def open_session(model_path: Path, *, threads: int, is_optimized: bool = True) -
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = _LOG_WARNINGS
+    # A run that fails raises; logged too, every bad index of any client would be lines on standard error.
+    options.log_severity_level = _LOG_FATAL
     if not is_optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     # The lane shares its cores with the event loop: a pool that spins wins where nobody else wants the

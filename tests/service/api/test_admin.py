@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from service.api.admin import check_control_parameters
 from service.api.admin_settings import TRACE_SETTINGS
 from service.api.responses import MAX_ADMIN_BODY_BYTES
 from service.api.schemas import LogSettings, RepositoryIndexItem, TraceSettings
-from service.errors import ModelLoadFailed
+from service.errors import InvalidInput, ModelLoadFailed
 from service.repository.served import ModelState
 from tests.doubles.control_plane import ControlPlane, Options
 
@@ -62,7 +63,7 @@ async def test_unknown_models(plane: ControlPlane) -> None:
 async def test_failed_load_tells_why(plane: ControlPlane) -> None:
     plane.registry.fail_load_with = ModelLoadFailed("model 'resnet' cannot be loaded: two plans")
     response = await plane.request("POST", LOAD)
-    assert (response.status_code, response.json()["error"]) == (400, "model 'resnet' cannot be loaded: two plans")
+    assert (response.status_code, response.json()["error"]) == (500, "model 'resnet' cannot be loaded: two plans")
 
 
 @pytest.mark.parametrize("path", [LOAD, UNLOAD])
@@ -147,3 +148,9 @@ async def test_tracing_is_off_and_stays_off(plane: ControlPlane, path: str) -> N
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_tracing_of_an_unknown_model(plane: ControlPlane, method: str) -> None:
     assert (await plane.request(method, "/v2/models/nope/trace/setting")).status_code == 404
+
+
+@pytest.mark.parametrize("value", ["abc", 1, None, {}])
+def test_unload_dependents_is_a_boolean(value: object) -> None:
+    with pytest.raises(InvalidInput, match="must be true or false"):
+        check_control_parameters({"unload_dependents": value})

@@ -7,6 +7,7 @@ import gzip
 import threading
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -26,8 +27,10 @@ from service.errors import (
     ServiceError,
     Unsupported,
 )
+from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES
 
 LIMIT_BYTES = 100
+POOL = ThreadPoolExecutor(1)
 BUDGET_BYTES = 1000
 
 
@@ -58,7 +61,7 @@ class Reading:
 
     def __init__(self, *messages: Message | Exception, limit: int = LIMIT_BYTES, budget: int = BUDGET_BYTES) -> None:
         self.budget = ByteBudget(budget)
-        self.body = Body(self.budget, limit)
+        self.body = Body(self.budget, limit, POOL)
         self.receive = receive_of(*messages)
         self.watched: Watched | None = None
 
@@ -131,10 +134,11 @@ async def test_a_body_longer_than_announced_is_counted_as_it_is(announced: int) 
     assert reading.budget.held_bytes == 0
 
 
-async def test_an_announced_body_is_reserved_until_it_is_closed() -> None:
+async def test_what_has_arrived_is_reserved_until_it_is_closed_and_what_is_announced_is_not() -> None:
+    """A client that announces much and sends little takes no room from the others."""
     reading = Reading(part(b"short"))
     await reading.read(content_length="90")
-    assert reading.budget.held_bytes == 90
+    assert reading.budget.held_bytes == 5
     reading.body.close()
     reading.body.close()
     assert reading.budget.held_bytes == 0
@@ -142,7 +146,7 @@ async def test_an_announced_body_is_reserved_until_it_is_closed() -> None:
 
 async def test_the_budget_of_all_requests_is_one() -> None:
     budget = ByteBudget(150)
-    first, second = Body(budget, LIMIT_BYTES), Body(budget, LIMIT_BYTES)
+    first, second = Body(budget, LIMIT_BYTES, POOL), Body(budget, LIMIT_BYTES, POOL)
     task = asyncio.current_task()
     assert task is not None
     whole = receive_of(part(bytes(LIMIT_BYTES)))
@@ -285,7 +289,7 @@ def test_whatever_happens_the_budget_is_given_back(
     async def read(messages: list[Message | Exception], headers: dict[str, str]) -> None:
         reading = Reading(*messages)
         reading.budget = budget
-        reading.body = Body(budget, LIMIT_BYTES)
+        reading.body = Body(budget, LIMIT_BYTES, POOL)
         try:
             body = await reading.read(**headers)
             assert len(body) <= LIMIT_BYTES
@@ -311,7 +315,7 @@ def test_whatever_happens_the_budget_is_given_back(
 
 @pytest.mark.parametrize("header_length", [0, 1, 63, 64, 149])
 async def test_a_large_body_of_known_length_is_aligned_behind_its_header(header_length: int) -> None:
-    whole = bytes(range(256)) * (body_module.ALIGNED_FROM_BYTES // 256 + 1)
+    whole = bytes(range(256)) * (IN_PLACE_FROM_BYTES // 256 + 1)
     pieces = [whole[start : start + 70_000] for start in range(0, len(whole), 70_000)]
     messages = [part(piece, more=piece is not pieces[-1]) for piece in pieces]
     reading = Reading(*messages, limit=len(whole), budget=len(whole))
@@ -319,19 +323,19 @@ async def test_a_large_body_of_known_length_is_aligned_behind_its_header(header_
     body = await reading.read_raw(**lengths)
     assert bytes(body) == whole
     tensor = np.frombuffer(body, np.uint8, offset=header_length)
-    assert tensor.ctypes.data % body_module.ALIGNMENT_BYTES == 0
+    assert tensor.ctypes.data % HOST_ALIGNMENT_BYTES == 0
 
 
 @pytest.mark.parametrize("surplus", [1, 100_000])
 async def test_a_large_body_beyond_its_content_length_is_refused(surplus: int) -> None:
-    nbytes = body_module.ALIGNED_FROM_BYTES
+    nbytes = IN_PLACE_FROM_BYTES
     reading = Reading(part(bytes(nbytes), more=True), part(bytes(surplus)), limit=10 * nbytes, budget=10 * nbytes)
     with pytest.raises(InvalidInput, match="longer than its Content-Length"):
         await reading.read(content_length=str(nbytes))
 
 
 async def test_a_header_length_that_is_no_number_aligns_nothing_and_is_left_to_the_parser() -> None:
-    nbytes = body_module.ALIGNED_FROM_BYTES
+    nbytes = IN_PLACE_FROM_BYTES
     reading = Reading(part(b"a", more=True), part(bytes(nbytes - 1)), limit=nbytes, budget=nbytes)
     body = await reading.read(content_length=str(nbytes), inference_header_content_length="-1")
     assert len(body) == nbytes

@@ -82,8 +82,7 @@ async def test_run_gives_the_outputs_and_says_what_is_awaited(tmp_path: Path) ->
         exchange = await make_exchange()
         (host_y,) = await exchange.run(repository.batcher("m"), make_request(deadline_ns=1 << 62, fill=4.0))
         assert host_y[0, 0] == 8.0
-        assert exchange.watched.waiting_on is not None
-        assert exchange.watched.waiting_on[0] is repository.batcher("m")
+        assert exchange.watched.on_gone is not None
 
 
 async def test_a_refused_request_is_not_awaited(tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ async def test_a_refused_request_is_not_awaited(tmp_path: Path) -> None:
         exchange = await make_exchange()
         with pytest.raises(ShuttingDown):
             await exchange.run(batcher, make_request(deadline_ns=1 << 62))
-        assert exchange.watched.waiting_on is None
+        assert exchange.watched.on_gone is None
 
 
 async def test_a_cancelled_task_takes_its_request_out_of_the_queue(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 
 from service.api.oip_codec import InferCodec, ParsedInfer, RenderedInfer
-from service.api.oip_json import widen_bf16
+from service.bfloat16 import bfloat16_values
 from service.errors import ServiceError
 from service.models import ModelSpec
 from service.tensors import Dim, DType, HostArray, TensorSpec
@@ -65,12 +65,12 @@ def random_array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...])
         return rng.integers(0, 2, shape).astype(np.bool_)
     bits = rng.integers(0, 256, count * dtype.itemsize, dtype=np.uint8).view(dtype.numpy).reshape(shape)
     if dtype is DType.BF16:
-        return np.where(np.isfinite(widen_bf16(bits)), bits, np.uint16(0))
+        return np.where(np.isfinite(bfloat16_values(bits)), bits, np.uint16(0))
     return np.where(np.isfinite(bits), bits, dtype.numpy.type(0))
 
 
 def as_json(array: HostArray, dtype: DType, *, nested: bool) -> Any:
-    values = widen_bf16(array) if dtype is DType.BF16 else array
+    values = bfloat16_values(array) if dtype is DType.BF16 else array
     data = values.tolist() if nested and values.ndim else values.reshape(-1).tolist()
     return json.loads(json.dumps(data, default=bytes.decode))
 

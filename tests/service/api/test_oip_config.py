@@ -6,9 +6,10 @@ import pytest
 
 from service.api.oip_config import config_dtype, model_config
 from service.api.schemas import ModelConfiguration
-from service.cards import NS_PER_MS, BatchingCard, LanesCard, ModelCard, ShapeRange
+from service.cards import BatchingCard, LanesCard, ModelCard, ShapeRange
 from service.models import ModelSpec, build_spec
 from service.tensors import DType, TensorSpec
+from service.units import NS_PER_MS
 
 PROFILES = ({"x": ShapeRange((1, 3), (4, 3), (8, 3))}, {"x": ShapeRange((1, 3), (16, 3), (16, 3))})
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.oip_json import array_from_json, json_from_array, widen_bf16
+from service.api.oip_json import array_from_json, json_from_array
+from service.bfloat16 import bfloat16_values
 from service.errors import InvalidInput
 from service.tensors import DType, TensorSpec
 
@@ -132,7 +133,7 @@ def test_bf16_is_rounded_to_nearest_even(value: float, bits: int) -> None:
 
 def test_every_finite_bf16_survives_the_round_trip() -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
-    bits = bits[np.isfinite(widen_bf16(bits))]
+    bits = bits[np.isfinite(bfloat16_values(bits))]
     np.testing.assert_array_equal(parse(emit(bits, DType.BF16), DType.BF16, len(bits)), bits)
 
 

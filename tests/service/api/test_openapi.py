@@ -8,6 +8,7 @@ import pytest
 
 from service.api.openapi import INFER_ANSWER_EXAMPLE, INFER_EXAMPLE
 from service.api.openapi_schemas import InferAnswer, InferRequest
+from service.pipeline.media import SINGLE_FILE_TYPES
 from tests.doubles.control_plane import ControlPlane, with_keys
 
 
@@ -39,7 +40,19 @@ async def test_raw_routes_are_documented(root: str, verb: str) -> None:
     document = await document_of(ControlPlane())
     operation = document["paths"][f"{root}/{verb}"]["post"]
     assert {"200", "400", "404", "413", "503"} <= set(operation["responses"])
-    assert "application/json" in operation["requestBody"]["content"]
+    taken = set(operation["requestBody"]["content"])
+    assert taken == (
+        {"application/json", "application/octet-stream"}
+        if verb == "infer"
+        else {*SINGLE_FILE_TYPES, "multipart/form-data"}
+    )
+
+
+async def test_options_and_the_blame_for_a_broken_model_are_documented() -> None:
+    paths = (await document_of(ControlPlane()))["paths"]
+    options = [item for item in paths["/v2/models/{model}/predict"]["post"]["parameters"] if item["in"] == "query"]
+    assert [(option["name"], option["schema"]["default"]) for option in options] == [("top_k", 5)]
+    assert "500" in paths["/v2/repository/models/{model}/load"]["post"]["responses"]
 
 
 async def test_document_is_whole() -> None:

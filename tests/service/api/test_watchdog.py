@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from starlette.types import Message
@@ -13,8 +15,8 @@ from service.api.body import Body, ByteBudget
 from service.api.watchdog import LISTEN_AFTER_NS, Watchdog, Watched
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
-from service.cards import NS_PER_MS
 from service.errors import BodyTimeout, ClientGone
+from service.units import NS_PER_MS
 from tests.doubles.clock import ManualClock
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.held_repository import WAIT_S, begun, until
@@ -99,7 +101,7 @@ async def test_a_slow_body_is_cut_off_once_and_becomes_a_timeout(watchdog: Watch
     async def request() -> None:
         watched = watchdog.sign_in(silence, clock())
         client.append(watched)
-        body = Body(budget, 100)
+        body = Body(budget, 100, ThreadPoolExecutor(1))
         try:
             await body.read({b"content-length": b"10"}, silence, watched)
         finally:
@@ -151,7 +153,7 @@ async def test_nobody_listens_to_a_young_request(watchdog: Watchdog, clock: Manu
     async with Queue() as queue:
         client = Client(watchdog, clock())
         watched = await client.watched()
-        watched.waiting_on = (queue.batcher, queue.submit())
+        watched.on_gone = partial(queue.batcher.cancel, queue.submit())
         watchdog.sweep(clock() + LISTEN_AFTER_NS)
         assert watched.listener is None
         watchdog.sweep(clock() + LISTEN_AFTER_NS + 1)
@@ -175,7 +177,7 @@ async def test_a_client_that_leaves_takes_its_request_out_of_the_queue(watchdog:
         client = Client(watchdog, clock())
         watched = await client.watched()
         waiting, neighbour = queue.submit(), queue.submit()
-        watched.waiting_on = (queue.batcher, waiting)
+        watched.on_gone = partial(queue.batcher.cancel, waiting)
         for _ in range(3):
             watchdog.sweep(clock() + LISTEN_AFTER_NS + 1)
         await until(lambda: client.received == 1)
@@ -196,7 +198,7 @@ async def test_a_client_that_leaves_while_its_request_runs_changes_nothing(
     async with Queue() as queue:
         client = Client(watchdog, clock())
         watched = await client.watched()
-        watched.waiting_on = (queue.batcher, queue.running)
+        watched.on_gone = partial(queue.batcher.cancel, queue.running)
         watchdog.sweep(clock() + LISTEN_AFTER_NS + 1)
         client.said.put_nowait({"type": "http.disconnect"})
         assert watched.listener is not None
@@ -211,7 +213,7 @@ async def test_signing_out_ends_the_listening(watchdog: Watchdog, clock: ManualC
     async with Queue() as queue:
         client = Client(watchdog, clock())
         watched = await client.watched()
-        watched.waiting_on = (queue.batcher, queue.running)
+        watched.on_gone = partial(queue.batcher.cancel, queue.running)
         watchdog.sweep(clock() + LISTEN_AFTER_NS + 1)
         await until(lambda: client.received == 1)
         assert watched.listener is not None

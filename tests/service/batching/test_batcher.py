@@ -9,9 +9,10 @@ import pytest
 
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
-from service.cards import NS_PER_MS, BatchingCard
+from service.cards import BatchingCard
 from service.errors import ClientGone, DeadlineExceeded, ExecutionFailed, NotReady, Overloaded, ShuttingDown
 from service.models import ModelSpec
+from service.units import NS_PER_MS
 from tests.doubles.clock import ManualClock
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.recorder import KeepingRecorder
@@ -213,6 +214,43 @@ async def test_draining_ends_what_is_left_after_its_timeout():
         await bench.batcher.drain(0.01)
         with pytest.raises(ShuttingDown):
             await waiting.future
+
+
+async def test_a_batch_that_breaks_after_the_drain_timeout_fails_whole():
+    """Its requests cannot be run apart any more: the lanes are closing, and would never answer."""
+    bench = Bench(make_spec())
+    async with bench:
+        bench.backend.fails_on = lambda request: ExecutionFailed("the model broke")
+        items = [bench.submit(), bench.submit()]
+        await bench.begun()
+        await bench.batcher.drain(0.01)
+        closing = asyncio.create_task(asyncio.to_thread(bench.batcher.close))
+        bench.backend.let(10)
+        await closing
+        for item in items:
+            with pytest.raises(ExecutionFailed):
+                await asyncio.wait_for(item.future, 5)
+        assert len(bench.backend.batches) == 1
+
+
+async def test_answers_do_not_wait_for_a_step_that_fails(monkeypatch):
+    async with Bench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        bench.submit()
+        await turn()
+        broken = RuntimeError("a bug in the policy")
+        raised: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+
+        def fail(*_: object) -> None:
+            raise broken
+
+        with monkeypatch.context() as patched:
+            patched.setattr("service.batching.batcher.next_action", fail)
+            bench.backend.let()
+            assert (await asyncio.wait_for(running.future, 5))[0].shape == (1, 4)
+        assert raised == [broken]
 
 
 async def test_nothing_is_taken_before_start():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.batching.pending import Pending
-from service.batching.policy import Dispatch, Rules, WaitUntil, can_lift, next_action
+from service.batching.policy import Dispatch, Rules, WaitUntil, next_action
 from service.batching.queue import RequestQueue
+from service.buckets import Bucket
 from service.cards import BatchingCard
 from tests.doubles.requests import NO_FUTURE, linear_costs, make_request, make_spec
 
@@ -59,6 +61,7 @@ class Simulation:
         self.free_at_us = [0.0] * lanes
         self.outcome = Outcome()
         self.sequence = 0
+        self.refuses_late = False
         self.events: list[tuple[float, int, object]] = []
         for arrival in traffic:
             self.push(arrival.at_us, arrival)
@@ -73,7 +76,9 @@ class Simulation:
             while self.events and self.events[0][0] == now_us:
                 _, sequence, event = heapq.heappop(self.events)
                 if isinstance(event, Arrival):
-                    self.queue.add(_pending(event, self.spec, self.table, sequence))
+                    item = _pending(event, self.spec, self.table, sequence)
+                    if not self.refuses_late or now_us * US + self.wait_ns(now_us) <= item.deadline_ns:
+                        self.queue.add(item)
                 elif isinstance(event, int):
                     self.in_flight[event] -= 1
             self.step(now_us)
@@ -81,6 +86,10 @@ class Simulation:
         assert self.queue.nbytes == 0
         assert abs(self.queue.work_before_ns(2)) < 1e-3
         return self.outcome
+
+    def wait_ns(self, now_us: float) -> float:
+        running_ns = sum(max(0.0, free_at_us - now_us) * US for free_at_us in self.free_at_us)
+        return (self.queue.work_before_ns(1) + running_ns) / len(self.free_at_us)
 
     def step(self, now_us: float) -> None:
         now_ns = int(now_us * US)
@@ -156,7 +165,7 @@ def test_every_batch_fits_its_bucket(traffic, **machine):
     for _, action in simulate(traffic, **machine).dispatched:
         assert action.bucket.padded_size in spec.buckets.batch_sizes
         assert sum(item.rows for item in action.items) <= action.bucket.padded_size
-        assert all(can_lift(item.home, action.bucket.dims, spec.buckets) for item in action.items)
+        assert all(spec.buckets.covers(action.bucket.dims, item.home) for item in action.items)
 
 
 @given(**machines)
@@ -191,3 +200,26 @@ def test_a_queue_delay_is_never_exceeded_while_a_lane_is_free(traffic, **machine
     machine["lanes"] = max(1, len(traffic))
     for now_ns, action in simulate(traffic, **machine).dispatched:
         assert all(now_ns - item.queued_ns <= 500 * US + 2 for item in action.items)
+
+
+@pytest.mark.parametrize("timeout_ms", [50, 200])
+@pytest.mark.parametrize("load", [0.5, 1.0, 3.0])
+def test_overload_costs_no_throughput(load, timeout_ms):
+    """Offered `load` times the capacity, with admission as the batcher has it, the lanes serve what they can.
+
+    Under overload every request is dispatched close to its deadline; a policy that then prefers batches small enough
+    to end in time serves a tenth of the capacity.
+    """
+    simulation = Simulation([], lanes=1, depth=1, fixed_us=10_000, delay_us=0)
+    largest = Bucket(8, (16,))
+    capacity_per_us = 8 / (simulation.table.cost_ns(largest) / US)
+    count = 3000
+    interval_us = 1 / (capacity_per_us * load)
+    for index in range(count):
+        simulation.push(index * interval_us, Arrival(int(index * interval_us), 1, 16, 1, timeout_ms * 1000))
+    simulation.refuses_late = True
+    outcome = simulation.run()
+    duration_us = count * interval_us
+    served = sum(len(action.items) for _, action in outcome.dispatched)
+    assert served >= 0.95 * min(count, duration_us * capacity_per_us)
+    assert len(outcome.expired) <= 0.05 * count, "admission lets in what will expire"

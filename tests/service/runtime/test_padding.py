@@ -57,5 +57,18 @@ def test_card_value(dtype: DType, pad: float, value: object) -> None:
     ],
 )
 def test_value_that_does_not_fit(dtype: DType, pad: float, mend: str) -> None:
-    with pytest.raises(CardError, match=rf"pad_values x = {pad} does not fit {dtype.value}; .*{mend}"):
+    with pytest.raises(CardError, match=rf"x = {pad} in \[padding\] does not fit {dtype.value}; .*{mend}"):
         pad_values(spec_of(dtype, pad))
+
+
+@pytest.mark.parametrize("dtype", [DType.FP16, DType.FP32])
+def test_a_value_that_would_become_infinite_is_refused(dtype: DType) -> None:
+    spec = build_spec(
+        ModelCard(name="m", pad_values={"x": 1e40}),
+        version="1",
+        platform="test",
+        inputs=(TensorSpec("x", dtype, ("batch", 4)),),
+        outputs=(TensorSpec("y", dtype, ("batch", 4)),),
+    )
+    with pytest.raises(CardError, match="give a value from"):
+        pad_values(spec)

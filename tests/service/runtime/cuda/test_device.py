@@ -10,6 +10,7 @@ from service.runtime.cuda import device
 from service.runtime.cuda.device import Cuda, LiveCounts, MemoryInfo
 from service.runtime.cuda.memory import DeviceBuffer
 from tests.doubles.fake_cuda import FakeCuda
+from tests.doubles.fake_cuda_copies import FakeCopies
 from tests.doubles.fake_cuda_types import cudaError_t as E
 
 
@@ -84,5 +85,5 @@ def test_batch_copies_need_driver_and_binding(
 
 
 def test_old_binding_has_no_batch_copies(monkeypatch: pytest.MonkeyPatch, fake: FakeCuda) -> None:
-    monkeypatch.delattr(FakeCuda, "cudaMemcpyBatchAsync")
+    monkeypatch.delattr(FakeCopies, "cudaMemcpyBatchAsync")
     assert Cuda(fake).batch_copy_attributes() is None

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from service.cards import BatchingCard, LanesCard, ModelCard
+from service.cards import BatchingCard, LanesCard, ModelCard, PrecisionCard
 from service.errors import CardError, ModelLoadFailed
 from service.runtime.onnx import backend as backend_module
 from service.runtime.onnx.backend import OnnxBackend
@@ -72,8 +73,33 @@ def test_threads_are_shared_by_the_lanes(
 @pytest.mark.parametrize("value", [0.5, 300.0, -1.0])
 def test_pad_value_that_does_not_fit_is_refused_at_once(tmp_path: Path, value: float) -> None:
     card = ModelCard(name="m", pad_values={"image": value})
-    with pytest.raises(CardError, match=rf"pad_values image = {value} does not fit UINT8"):
+    with pytest.raises(CardError, match=rf"image = {value} in \[padding\] does not fit UINT8"):
         opened(onnx_models.make_cnn(tmp_path / "m.onnx"), card)
+
+
+@pytest.mark.parametrize(
+    ("card", "keys"),
+    [
+        ({"precision": PrecisionCard(mode="fp16")}, "[precision],"),
+        ({"precision": PrecisionCard(min_cosine=0.99)}, "[precision],"),
+        ({"lanes": LanesCard(device=1)}, "device in [lanes],"),
+        ({"precision": PrecisionCard(mode="int8"), "lanes": LanesCard(device=2)}, "[precision] and device in [lanes],"),
+    ],
+)
+def test_keys_that_do_nothing_are_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, card: dict[str, Any], keys: str
+) -> None:
+    opened(onnx_models.make_simple(tmp_path / "m.onnx"), ModelCard(name="m", **card))
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(f"model 'm': its card sets {keys} which ONNX Runtime does not use")
+
+
+def test_a_card_of_keys_that_do_something_is_no_cause_for_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened(onnx_models.make_simple(tmp_path / "m.onnx"), ModelCard(name="m", lanes=LanesCard(count=2)))
+    assert caplog.records == []
 
 
 def test_batch_in_a_second_dimension_is_refused(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from service.cards import BatchingCard, ModelCard
 from service.models import ModelSpec
 from service.requests import Batch
 from service.runtime.onnx.backend import OnnxBackend
-from service.runtime.onnx.in_place import ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES, fits_in_place
+from service.runtime.onnx.in_place import fits_in_place
 from service.runtime.onnx.lane import OnnxLane
 from service.runtime.warm_up import warm_up
-from service.tensors import HostArray
+from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES, HostArray
 from tests.doubles import onnx_models
 from tests.doubles.onnx_batches import batch_of, request_of
 
@@ -39,8 +39,8 @@ def opened(tmp_path: Path) -> Iterator[tuple[ModelSpec, OnnxLane]]:
 
 def aligned(rows: int, *, width: int = WIDTH, offset: int = 0, value: float = 1.0) -> HostArray:
     """FP32[rows, width], whose address is `offset` beyond a multiple of the alignment."""
-    host = np.empty(rows * width * 4 + 2 * ALIGNMENT_BYTES, np.uint8)
-    start = -host.ctypes.data % ALIGNMENT_BYTES + offset
+    host = np.empty(rows * width * 4 + 2 * HOST_ALIGNMENT_BYTES, np.uint8)
+    start = -host.ctypes.data % HOST_ALIGNMENT_BYTES + offset
     array = host[start : start + rows * width * 4].view(np.float32).reshape(rows, width)
     array[...] = value
     return array

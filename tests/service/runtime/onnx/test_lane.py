@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bfloat16 import bfloat16_bits
 from service.buckets import Bucket
 from service.cards import BatchingCard, ModelCard
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchTimings, InferenceRequest
-from service.runtime.bfloat16 import bfloat16_bits
 from service.runtime.onnx.backend import OnnxBackend
 from service.runtime.onnx.lane import OnnxLane
 from service.runtime.onnx.session import open_session
@@ -107,12 +107,11 @@ def test_unknown_output_dim_of_bfloat16(open_lane: OpenLane) -> None:
     np.testing.assert_array_equal(result[0], values)
 
 
-def test_text_that_is_not_utf8_leaves_its_neighbour_alone(open_lane: OpenLane) -> None:
+def test_text_is_never_bent(open_lane: OpenLane) -> None:
+    """What is not UTF-8 was refused before it was queued; a lane that meets it stops rather than run on other text."""
     backend, lane = open_lane(onnx_models.make_string)
-    bad, good = (np.array([[value, b"x"]], np.object_) for value in (b"\xff", b"good"))
-    results = run(lane, backend.spec, *(request_of(backend.spec, values) for values in (bad, good)))
-    assert results[0][0][0, 0] == "\N{REPLACEMENT CHARACTER}".encode()
-    assert results[1][0].tolist() == [[b"good", b"x"]]
+    with pytest.raises(UnicodeDecodeError):
+        run(lane, backend.spec, request_of(backend.spec, np.array([[b"\xff", b"x"]], np.object_)))
 
 
 def test_stale_rows_do_not_reach_a_later_batch(open_lane: OpenLane) -> None:
@@ -167,10 +166,24 @@ def test_model_without_batch(open_lane: OpenLane) -> None:
 def test_width_that_depends_on_data(open_lane: OpenLane) -> None:
     backend, lane = open_lane(onnx_models.make_data_dependent)
     for top in (3, 7, 2):
-        first, second = (request_of(backend.spec, filled(value, 1, width=4)) for value in (1, top))
-        results = run(lane, backend.spec, first, second)
-        assert [arrays[0].shape for arrays in results] == [(1, top), (1, top)]
-        assert all((arrays[0] == 1).all() for arrays in results)
+        (result,) = run(lane, backend.spec, request_of(backend.spec, filled(top, 1, width=4)))
+        assert result[0].shape == (1, top)
+        assert (result[0] == 1).all()
+
+
+def test_a_shape_that_depends_on_values_is_not_shared(open_lane: OpenLane) -> None:
+    """One request's largest value would decide how wide the other's answer is."""
+    backend, lane = open_lane(onnx_models.make_data_dependent)
+    first, second = (request_of(backend.spec, filled(value, 1, width=4)) for value in (1, 3))
+    with pytest.raises(ExecutionFailed, match="depend on the values"):
+        run(lane, backend.spec, first, second)
+
+
+def test_a_dimension_that_no_input_names_is_shared_where_it_is_as_at_warm_up(open_lane: OpenLane) -> None:
+    """With all values below 1 the width is 0, as it was on padding."""
+    backend, lane = open_lane(onnx_models.make_data_dependent)
+    small = [request_of(backend.spec, filled(0.5, 1, width=4)) for _ in range(2)]
+    assert [arrays[0].shape for arrays in run(lane, backend.spec, *small)] == [(1, 0), (1, 0)]
 
 
 def test_output_whose_rows_are_not_the_batch_is_refused_at_warm_up(open_lane: OpenLane) -> None:

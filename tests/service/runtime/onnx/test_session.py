@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
 from service.errors import ModelLoadFailed
-from service.runtime.onnx.session import input_tensors, open_session, output_tensors, without_paths
+from service.runtime.onnx.session import input_tensors, open_session, output_tensors, refuses, without_paths
 from service.tensors import DType, TensorSpec
 from tests.doubles import onnx_models
 
@@ -67,6 +69,22 @@ def test_onnxruntime_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ModelLoadFailed, match=r"pip install 'inferlane\[cpu\]'"):
         open_session(tmp_path / "model.onnx", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "is_refused"),
+    [
+        pytest.param(onnx_models.make_bounded_lookup, np.int64([9]), True, id="an index out of bounds"),
+        pytest.param(onnx_models.make_bounded_lookup, np.int64([1]), False, id="good values"),
+        pytest.param(onnx_models.make_bf16, np.zeros((1, 16), np.uint16), False, id="BF16 cannot be asked about"),
+        pytest.param(onnx_models.make_bounded_lookup, object(), False, id="another failure, which is ours"),
+    ],
+)
+def test_what_the_values_are_to_blame_for(
+    tmp_path: Path, make: Callable[[Path], Path], values: object, is_refused: bool
+) -> None:
+    session = open_session(make(tmp_path / "m.onnx"), threads=1)
+    assert refuses(session, input_tensors(session), [values]) is is_refused  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import pytest
 from service.runtime.cuda.device import Cuda
 from service.runtime.trt.flavour import describe
 from tests.doubles.fake_cuda import FakeCuda
-from tests.doubles.fake_tensorrt import GENERATIONS, VERSIONS, FakeModel, fake_tensorrt, plan_of
+from tests.doubles.fake_tensorrt import fake_tensorrt
+from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
+from tests.doubles.fake_tensorrt_world import GENERATIONS, VERSIONS
 from tests.doubles.trt_models import MODELS, TrtBench
 
 

@@ -16,8 +16,8 @@ from service.errors import CardError, DeviceError, ModelLoadFailed
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.trt.manifest import manifest_path
 from service.tensors import DType
-from tests.doubles.fake_cuda import cudaError_t as E
-from tests.doubles.fake_tensorrt import FakeModel
+from tests.doubles.fake_cuda_types import cudaError_t as E
+from tests.doubles.fake_tensorrt_model import FakeModel
 from tests.doubles.trt_models import DOUBLE, SEQUENCE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 

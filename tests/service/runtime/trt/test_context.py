@@ -12,7 +12,8 @@ from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
 from service.runtime.trt.context import Context, scratch_bytes
 from service.runtime.trt.engine import Engine
-from tests.doubles.fake_tensorrt import VERSIONS, FakeModel, plan_of
+from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
+from tests.doubles.fake_tensorrt_world import VERSIONS
 from tests.doubles.trt_models import DOUBLE, SEQUENCE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 

@@ -11,7 +11,8 @@ import pytest
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.runtime.trt.engine import MAX_KEPT_ERRORS, Engine, ErrorLog, trt_check
 from service.tensors import DType
-from tests.doubles.fake_tensorrt import VERSIONS, FakeModel, plan_of
+from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
+from tests.doubles.fake_tensorrt_world import VERSIONS
 from tests.doubles.trt_models import DOUBLE, PAIR, SEQUENCE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 

@@ -18,7 +18,7 @@ from service.cards import LanesCard
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
-from tests.doubles.fake_cuda import cudaError_t as E
+from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.trt_cases import LaneCases
 from tests.doubles.trt_models import DOUBLE, TrtBench, assert_right, batch_in
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench

@@ -13,7 +13,7 @@ from service.errors import ModelLoadFailed
 from service.runtime.trt.flavour import Capabilities, Flavour
 from service.runtime.trt.manifest import Machine, Manifest
 from service.runtime.trt.plan import HEADER_BYTES, check_plan, read_header, read_plan
-from tests.doubles.fake_tensorrt import plan_of
+from tests.doubles.fake_tensorrt_model import plan_of
 from tests.doubles.trt_models import DOUBLE
 
 PLAN = plan_of(DOUBLE, (10, 13, 3, 9))

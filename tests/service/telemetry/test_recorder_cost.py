@@ -1,7 +1,7 @@
 from prometheus_client import CollectorRegistry
 
-from loadtest.recorder_cost import BUCKETS, GAUGES, MODELS, loaded_recorder, record
 from service.telemetry.recorder import Recorder
+from service.telemetry.recorder_cost import BUCKETS, GAUGES, MODELS, loaded_recorder, record
 
 
 def test_it_records_a_batch_for_as_many_requests_as_told():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.runtime.bfloat16 import bfloat16_bits, bfloat16_values
+from service.bfloat16 import bfloat16_bits, bfloat16_values
 
 
 @pytest.mark.parametrize(

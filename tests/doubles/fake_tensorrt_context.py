@@ -1,0 +1,172 @@
+"""The contexts of the TensorRT double: profiles, shapes, addresses and runs, and the rules left to whoever runs them.
+
+One thread per context, aligned addresses, scratch before the first run: what breaks a rule ends in TensorRT's own way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.doubles.fake_tensorrt_model import NUMPY, PROGRAMS, Shape
+from tests.doubles.fake_tensorrt_world import World
+
+if TYPE_CHECKING:
+    from tests.doubles.fake_tensorrt_engine import ICudaEngine
+
+ALIGNMENT = 256
+
+
+class IExecutionContext:
+    """A context; its profile is its own or shared, its shapes are forgotten when the profile changes."""
+
+    def __init__(self, world: World, engine: ICudaEngine) -> None:
+        self._world = world
+        self._engine = engine
+        self._thread = threading.get_ident()
+        self._shapes: dict[str, Shape] = {}
+        self._addresses: dict[str, int] = {}
+        self._scratch: tuple[int, int] | None = None
+        self._is_warm = False
+        self.active_optimization_profile = -1
+        if engine._shares_profiles() or not engine._users.get(0):
+            self._take(0)
+
+    def __del__(self) -> None:
+        self._release()
+        self._world.deaths.append("context")
+
+    def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
+        self._require_stream(stream)
+        engine = self._engine
+        is_taken = bool(engine._users.get(profile)) and not engine._shares_profiles()
+        if is_taken or not 0 <= profile < engine.num_optimization_profiles:
+            engine._complain(f"Profile {profile} has been chosen by another IExecutionContext")
+            raise RuntimeError("Error in set optimization profile async.")
+        self._release()
+        self._take(profile)
+        self._shapes.clear()
+        return True
+
+    def set_input_shape(self, name: str, shape: Shape) -> bool:
+        if name not in self._engine._model.inputs:
+            return False
+        low, _, high = self._engine._model.profiles[self.active_optimization_profile][name]
+        is_inside = len(shape) == len(low) and all(a <= b <= c for a, b, c in zip(low, shape, high, strict=True))
+        if not is_inside:
+            self._engine._complain(f"Set dimension {shape} for tensor {name} does not satisfy any profile")
+            return False
+        self._is_warm = self._is_warm and self._shapes.get(name) == tuple(shape)
+        self._shapes[name] = tuple(shape)
+        return True
+
+    def infer_shapes(self) -> list[str]:
+        if self._world.faults.shapes:
+            self._engine._complain(self._world.faults.shapes)
+            raise RuntimeError("Error in infer shapes.")
+        return [name for name in self._engine._model.inputs if name not in self._all_shapes()]
+
+    def get_tensor_shape(self, name: str) -> Shape:
+        model = self._engine._model
+        if name in model.inputs:
+            return self._all_shapes().get(name, model.inputs[name][1])
+        if self.infer_shapes():
+            return model.outputs[name][1]
+        shape = self._outputs_of([np.zeros(*self._typed(name)) for name in model.inputs])[name].shape
+        return tuple(-1 for _ in shape) if name in model.data_dependent else shape
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        if address % ALIGNMENT or name in self._world.faults.addresses or name not in self._engine._tensors:
+            self._engine._complain(f"address of {name} must be aligned to {ALIGNMENT} bytes")
+            return False
+        self._addresses[name] = address
+        return True
+
+    def set_device_memory(self, address: int, nbytes: int) -> None:
+        self._scratch = (address, nbytes)
+
+    @property
+    def device_memory(self) -> int:
+        raise AttributeError("unreadable attribute")
+
+    @device_memory.setter
+    def device_memory(self, address: int) -> None:
+        self._scratch = (address, self._needed)
+
+    def execute_async_v3(self, stream: int) -> bool:
+        self._require_stream(stream)
+        problem = self._problem()
+        if problem is not None:
+            self._engine._complain(problem)
+            return False
+        model, is_capturing = self._engine._model, self._world.cuda.is_capturing(stream)
+        if is_capturing and not (model.is_capturable and self._is_warm):
+            self._world.cuda.cudaStreamSynchronize(stream)
+            self._engine._complain("operation not permitted when stream is capturing")
+            return False
+        self._is_warm = True
+        kernel = self._kernel(model.replay_error if is_capturing else 0)
+        return not self._world.cuda.launch_kernel(stream, kernel)
+
+    @property
+    def _needed(self) -> int:
+        if self._world.generation == "8.6":
+            return self._engine.device_memory_size
+        return self._engine._model.scratch[self.active_optimization_profile]
+
+    def _problem(self) -> str | None:
+        faults = self._world.faults
+        if faults.enqueues:
+            faults.enqueues -= 1
+            return "enqueue was told to fail"
+        if self._thread != threading.get_ident():
+            return "a context is used by a second thread"
+        if self.infer_shapes() or set(self._addresses) != set(self._engine._tensors):
+            return "shapes or addresses are missing"
+        if self._needed and (self._scratch is None or self._scratch[1] < self._needed):
+            return "the device memory is missing or too small"
+        return None
+
+    def _kernel(self, error: int) -> Callable[[], None]:
+        """Shapes and addresses are those of the enqueue, whatever the context is told later."""
+        cuda, model = self._world.cuda, self._engine._model
+        inputs = {name: (*self._typed(name), self._addresses[name]) for name in model.inputs}
+        addresses, scratch, run = dict(self._addresses), self._scratch, self._outputs_of
+
+        def kernel() -> None:
+            if scratch is not None:
+                cuda.device_view(*scratch)[:] = 0x5A
+            values = []
+            for shape, dtype, address in inputs.values():
+                count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+                values.append(cuda.device_view(address, count).view(dtype).reshape(shape))
+            for name, output in run(values).items():
+                given = np.ascontiguousarray(output) + np.asarray(error, output.dtype)
+                cuda.device_view(addresses[name], given.nbytes)[:] = given.view(np.uint8).reshape(-1)
+
+        return kernel
+
+    def _outputs_of(self, inputs: list[Any]) -> dict[str, Any]:
+        model = self._engine._model
+        return dict(zip(model.outputs, PROGRAMS[model.program](*inputs), strict=True))
+
+    def _typed(self, name: str) -> tuple[Shape, Any]:
+        return self._all_shapes()[name], NUMPY[self._engine._model.inputs[name][0]]
+
+    def _all_shapes(self) -> dict[str, Shape]:
+        static = {name: dims for name, (_, dims) in self._engine._model.inputs.items() if -1 not in dims}
+        return {**static, **self._shapes}
+
+    def _require_stream(self, stream: int) -> None:
+        assert isinstance(stream, int), "a stream is given as a number"
+
+    def _take(self, profile: int) -> None:
+        self._engine._users[profile] = self._engine._users.get(profile, 0) + 1
+        self.active_optimization_profile = profile
+
+    def _release(self) -> None:
+        if self.active_optimization_profile >= 0:
+            self._engine._users[self.active_optimization_profile] -= 1

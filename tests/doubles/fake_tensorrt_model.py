@@ -1,0 +1,83 @@
+"""The models of the TensorRT double: what a plan holds and the NumPy that computes it.
+
+A plan of the fake is a real header followed by a pickled `FakeModel`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from service.runtime.trt.plan import MAGIC
+
+Shape = tuple[int, ...]
+Range = tuple[Shape, Shape, Shape]
+
+HEADER_BYTES = 28
+
+NUMPY = {
+    "FLOAT": np.float32,
+    "HALF": np.float16,
+    "BF16": np.uint16,
+    "INT8": np.int8,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "UINT8": np.uint8,
+    "BOOL": np.bool_,
+    "FP8": np.uint8,
+}
+
+PROGRAMS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "double": lambda x: (x + x,),
+    "pair": lambda a, b: (a + b, a - b),
+    "sum_rows": lambda x: (np.sum(x, axis=0, keepdims=True),),
+}
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    """What a plan holds.
+
+    Attributes:
+        inputs: by name (type, dims), -1 for a dynamic one.
+        outputs: likewise.
+        profiles: per profile the range of every input.
+        program: a name in `PROGRAMS`.
+        scratch: bytes per profile.
+        host_tensors: those that TensorRT would read on the host.
+        data_dependent: outputs whose sizes depend on the data.
+        layouts: format descriptions other than linear.
+        shares_profiles: whether 8.6 was asked for PROFILE_SHARING_0806.
+        is_capturable: whether a capture of it succeeds.
+        replay_error: added to the outputs of captured work alone.
+    """
+
+    inputs: Mapping[str, tuple[str, Shape]]
+    outputs: Mapping[str, tuple[str, Shape]]
+    profiles: tuple[Mapping[str, Range], ...]
+    program: str
+    scratch: tuple[int, ...] = (1024, 4096)
+    host_tensors: frozenset[str] = frozenset()
+    data_dependent: frozenset[str] = frozenset()
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    shares_profiles: bool = True
+    is_capturable: bool = True
+    replay_error: int = 0
+
+
+def plan_of(model: FakeModel, version: tuple[int, int, int, int]) -> bytes:
+    """The model as a plan that TensorRT `version` built."""
+    header = struct.pack("<II16x", MAGIC, 0) + bytes(min(number, 255) for number in version)
+    return header + pickle.dumps(model)
+
+
+def model_in(plan: bytes) -> FakeModel:
+    """The model that `plan_of` made a plan of."""
+    model = pickle.loads(plan[HEADER_BYTES:])
+    assert isinstance(model, FakeModel)
+    return model

@@ -1,0 +1,66 @@
+"""The generations of the TensorRT double: what each lacks, and the world that all objects of one module share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.doubles.fake_cuda import FakeCuda
+
+VERSIONS = {
+    "8.6": (8, 6, 1, 6),
+    "10.0": (10, 0, 1, 6),
+    "10": (10, 13, 3, 9),
+    "11": (11, 4, 0, 106),
+    "11-lean": (11, 4, 0, 106),
+}
+GENERATIONS = tuple(VERSIONS)
+
+_NOT_IN_8 = {
+    "device_memory_size_v2",
+    "get_device_memory_size_for_profile",
+    "get_device_memory_size_for_profile_v2",
+    "set_device_memory",
+}
+_NOT_IN_10_0 = {"device_memory_size_v2", "get_device_memory_size_for_profile_v2", "set_device_memory"}
+_NOT_IN_11 = {
+    "device_memory_size",
+    "get_device_memory_size_for_profile",
+    "create_execution_context_without_device_memory",
+}
+MISSING: Mapping[str, set[str]] = {
+    "8.6": _NOT_IN_8,
+    "10.0": _NOT_IN_10_0,
+    "10": set(),
+    "11": _NOT_IN_11,
+    "11-lean": _NOT_IN_11,
+}
+
+
+@dataclass
+class Faults:
+    """What goes wrong next; set by tests."""
+
+    runtime: bool = False
+    engine: str = ""
+    context: str = ""
+    shapes: str = ""
+    enqueues: int = 0
+    addresses: frozenset[str] = frozenset()
+
+
+@dataclass
+class World:
+    """What all objects of one fake module share."""
+
+    cuda: FakeCuda
+    generation: str
+    faults: Faults = field(default_factory=Faults)
+    deaths: list[str] = field(default_factory=list)
+    static_contexts: int = 0
+
+
+def surface(base: type, world: World) -> type:
+    """`base` as the generation has it."""
+    missing = MISSING[world.generation] | {"__dict__", "__weakref__"}
+    return type(base.__name__, (), {name: value for name, value in vars(base).items() if name not in missing})

@@ -1,0 +1,191 @@
+"""Models that are replaced, unloaded or stopped while requests run: what was accepted is finished."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from service.errors import (
+    ShuttingDown,
+)
+from tests.doubles.held_repository import FAR_NS, HeldRepository, begun, states, submit, until
+from tests.doubles.requests import make_request
+
+
+@pytest.mark.parametrize(("new_version", "forgotten"), [("1", []), ("2", [("m", "1")])], ids=["same", "newer"])
+async def test_a_reload_swaps_in_one_step_and_the_old_one_finishes(
+    tmp_path: Path, new_version: str, forgotten: list[tuple[str, str]]
+) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        old, old_backend = repository.registry.get("m"), repository.backends[0]
+        repository.hold(old_backend)
+        running = submit(repository)
+        await begun(old_backend)
+        waiting = submit(repository)
+        if new_version != "1":
+            repository.add("m", new_version)
+
+        repository.may_open.clear()
+        loading = asyncio.create_task(repository.registry.load("m"))
+        await until(lambda: repository.opened.acquire(blocking=False) and len(repository.backends) == 1)
+        assert repository.registry.get("m") is old
+        assert states(repository.registry) == [("m", "1", "READY", "")]
+        repository.may_open.set()
+        await loading
+
+        assert repository.registry.get("m") is not old
+        assert repository.registry.get("m").spec.version == new_version
+        assert repository.recorder.forgotten == forgotten
+        assert not old_backend.is_closed
+        new = submit(repository)
+        await new.future
+        assert not running.future.done()
+        with pytest.raises(ShuttingDown):
+            old.batcher.submit(make_request(deadline_ns=FAR_NS))
+        old_backend.let(2)
+        await asyncio.gather(running.future, waiting.future)
+        await until(lambda: old_backend.is_closed)
+        assert old_backend.closed_lanes == 1
+        gauges = repository.recorder.gauges["m", new_version]
+        assert gauges.queued_requests() == 0
+        assert gauges.lanes() == 1
+
+
+async def test_unload_finishes_what_waits(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        (backend,) = repository.backends
+        repository.hold(backend)
+        items = [submit(repository)]
+        await begun(backend)
+        items += [submit(repository) for _ in range(3)]
+        unloading = asyncio.create_task(repository.registry.unload("m"))
+        await until(lambda: repository.recorder.forgotten == [("m", "1")])
+        backend.let(2)
+        results = await asyncio.gather(*(item.future for item in items))
+        assert [host_y[0, 0] for (host_y,) in results] == [2.0] * 4
+        await unloading
+        assert backend.closed_lanes == 1
+
+
+async def test_unload_of_what_does_not_serve_is_no_error(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start([])
+        await repository.registry.unload("unknown")
+        await repository.registry.unload("m")
+        assert states(repository.registry) == [("m", "1", "UNAVAILABLE", "not loaded")]
+        assert repository.recorder.forgotten == []
+
+
+async def test_unload_during_a_load_comes_after_it(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start([])
+        repository.may_open.clear()
+        loading = asyncio.create_task(repository.registry.load("m"))
+        await repository.until_opening()
+        unloading = asyncio.create_task(repository.registry.unload("m"))
+        repository.may_open.set()
+        await asyncio.gather(loading, unloading)
+        assert states(repository.registry) == [("m", "1", "UNAVAILABLE", "unloaded")]
+        assert repository.backends[0].is_closed
+
+
+async def test_a_cancelled_unload_still_closes_the_lanes(tmp_path: Path) -> None:
+    repository = HeldRepository(tmp_path)
+    repository.add("m")
+    await repository.registry.start(None)
+    (backend,) = repository.backends
+    repository.hold(backend)
+    running = submit(repository)
+    await begun(backend)
+    unloading = asyncio.create_task(repository.registry.unload("m"))
+    await until(lambda: repository.registry.served() == ())
+    unloading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await unloading
+    backend.let()
+    await running.future
+    await repository.registry.stop()
+    assert backend.is_closed
+
+
+async def test_stop_finishes_what_runs_and_what_waits(tmp_path: Path) -> None:
+    repository = HeldRepository(tmp_path)
+    for name in ("a", "b"):
+        repository.add(name)
+    await repository.registry.start(None)
+    for backend in repository.backends:
+        repository.hold(backend)
+    items = [submit(repository, "a"), submit(repository, "b")]
+    for backend in repository.backends:
+        await begun(backend)
+    items.append(submit(repository, "a"))
+    stopping = asyncio.create_task(repository.registry.stop())
+    await until(lambda: not repository.registry.is_ready)
+    await asyncio.sleep(0)
+    with pytest.raises(ShuttingDown):
+        submit(repository, "a")
+    for backend in repository.backends:
+        backend.let(2)
+    await asyncio.gather(*(item.future for item in items))
+    await stopping
+    assert [backend.is_closed for backend in repository.backends] == [True, True]
+    assert repository.registry.served() == ()
+
+
+async def test_stop_ends_what_waits_after_its_timeout(tmp_path: Path) -> None:
+    repository = HeldRepository(tmp_path, drain_timeout_s=0.01)
+    repository.add("m")
+    await repository.registry.start(None)
+    (backend,) = repository.backends
+    repository.hold(backend)
+    running = submit(repository)
+    await begun(backend)
+    waiting = submit(repository)
+    stopping = asyncio.create_task(repository.registry.stop())
+    with pytest.raises(ShuttingDown, match="model 'm' stopped before this request could run"):
+        await waiting.future
+    backend.let()
+    await asyncio.gather(stopping, running.future)
+    assert backend.is_closed
+    assert len([batch for batch in backend.batches if batch.requests[0].deadline_ns == FAR_NS]) == 1
+
+
+async def test_stop_during_a_load_serves_it_no_more(tmp_path: Path) -> None:
+    repository = HeldRepository(tmp_path)
+    repository.add("m")
+    await repository.registry.start([])
+    repository.may_open.clear()
+    loading = asyncio.create_task(repository.registry.load("m"))
+    await repository.until_opening()
+    await repository.registry.stop()
+    repository.may_open.set()
+    with pytest.raises(ShuttingDown, match="the server stopped while model 'm' was loading"):
+        await loading
+    assert repository.registry.served() == ()
+    assert repository.backends[0].is_closed
+    assert repository.backends[0].closed_lanes == 1
+
+
+async def test_stop_waits_for_a_model_that_a_reload_retires(tmp_path: Path) -> None:
+    repository = HeldRepository(tmp_path)
+    repository.add("m")
+    await repository.registry.start(None)
+    (old,) = repository.backends
+    repository.hold(old)
+    running = submit(repository)
+    await begun(old)
+    await repository.registry.load("m")
+    stopping = asyncio.create_task(repository.registry.stop())
+    await until(lambda: repository.backends[1].is_closed)
+    assert not stopping.done()
+    old.let()
+    await asyncio.gather(stopping, running.future)
+    assert old.is_closed
