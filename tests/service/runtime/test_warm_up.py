@@ -172,9 +172,7 @@ def test_rows_that_depend_on_their_neighbours_are_refused(
 ) -> None:
     spec, lane = open_lane(onnx_models.make_batch_dependent, batch=batch)
     warm_up(lane, spec, lambda bucket: None)
-    with pytest.raises(
-        ModelLoadFailed, match=rf"in bucket {bucket}, output 'y' differs by up to"
-    ) as caught:
+    with pytest.raises(ModelLoadFailed, match=rf"in bucket {bucket}, output 'y' differs by up to") as caught:
         check_batch_invariance(lane, spec)
     assert "max_batch_size in [batching] to 0" in caught.value.message
 
