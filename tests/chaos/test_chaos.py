@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+from functools import partial
 from pathlib import Path
 
 import httpx
