@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
+from types import FrameType
 
 import uvicorn
 from rich.console import Console
@@ -29,6 +31,15 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 75
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is longer than most batches: a lane that has finished would wait for the event loop."""
+
+
+FORCED_EXIT_STATUS = 128 + signal.SIGINT
+"""Of a server that a second SIGINT ended, as shells have it."""
+
+RESERVED_FILES = 64
+"""Open files that are not for connections: libraries, models that are loaded, connections that are being refused."""
+
+logger = logging.getLogger(__name__)
 
 
 class StartupProgress:
@@ -65,13 +76,24 @@ class StartupProgress:
 
 
 class InferlaneServer(uvicorn.Server):
-    """A uvicorn server that remembers why start-up failed."""
+    """A uvicorn server that remembers why start-up failed, and that a second SIGINT ends at once."""
 
     has_failed = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drains on the first signal. On a second SIGINT there is nothing to be waited for: not for lanes that run."""
+        if self.should_exit and sig == signal.SIGINT:
+            # Neither Python's streams, which the interrupted code may be writing to, nor destructors, which would
+            # wait for the lanes' threads or end in the midst of them.
+            os.write(sys.stderr.fileno(), b"stopped at once; requests in progress were dropped\n")
+            os._exit(FORCED_EXIT_STATUS)
+        super().handle_exit(sig, frame)
 
 
 def run_server(settings: Settings) -> int:
     """Serves until told to stop; returns the process's exit status. Blocks; takes SIGINT and SIGTERM.
+
+    Either ends the server after the requests in progress, with 0. A second SIGINT ends the process at once, with 130.
 
     A model that cannot be loaded ends the server, as in Triton: a service that comes up with a part of its
     models missing is found out later, and by its users. `exit_on_error = false` serves the others instead.
@@ -103,11 +125,11 @@ def run_server(settings: Settings) -> int:
         _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
 
     app = create_app(settings, on_progress=progress, on_started=on_started)
-    server = InferlaneServer(_config(app, settings))
+    server = InferlaneServer(_config(app, settings, _raised_file_limit()))
     # uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    with suppress(KeyboardInterrupt):
-        server.run(sockets=[listener])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listener])
     _say(console, "stopped")
     return 0 if server.started and not server.has_failed else 1
 
@@ -140,8 +162,13 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _config(app: object, settings: Settings) -> uvicorn.Config:
-    limits = ConnectionLimits(settings.body_timeout_s, settings.max_connections, settings.overload_status)
+def _config(app: object, settings: Settings, max_files: int) -> uvicorn.Config:
+    limits = ConnectionLimits(
+        body_timeout_s=settings.body_timeout_s,
+        send_timeout_s=settings.send_timeout_s,
+        max_connections=_affordable_connections(settings.max_connections, max_files),
+        overload_status=settings.overload_status,
+    )
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=partial(GuardedProtocol, limits),  # type: ignore[arg-type]  # uvicorn calls it, and nothing else
@@ -155,3 +182,27 @@ def _config(app: object, settings: Settings) -> uvicorn.Config:
         server_header=False,
         date_header=False,
     )
+
+
+def _raised_file_limit() -> int:
+    """The most files that the process may have open, after it has asked for as many as it is allowed to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # some systems say "no limit" and then refuse it
+        return soft
+    return hard
+
+
+def _affordable_connections(max_connections: int, max_files: int) -> int:
+    """The connections to take at once: beyond the open files nobody would be told that there are too many."""
+    if max_files == resource.RLIM_INFINITY or max_connections <= max_files - RESERVED_FILES:
+        return max_connections
+    affordable = max(1, max_files - RESERVED_FILES)
+    logger.warning(
+        "INFERLANE_MAX_CONNECTIONS is %d, but the process may open %d files: %d connections at once; raise `ulimit -n`",
+        max_connections,
+        max_files,
+        affordable,
+    )
+    return affordable

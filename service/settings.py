@@ -21,6 +21,9 @@ from service.errors import SettingsInvalid
 
 PREFIX = "INFERLANE_"
 
+MAX_DURATION_S = 86_400.0
+MAX_CPU_THREADS = 1024
+
 _SERVICE_DISCOVERY = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
@@ -39,6 +42,7 @@ class Settings(BaseSettings):
     cpu_threads: int | None = Field(
         None,
         ge=1,
+        le=MAX_CPU_THREADS,
         description="Threads of each model, divided among its lanes, and of the decoding of images; "
         "by default the whole cores that affinity and the container's quota leave to this process.",
     )
@@ -56,11 +60,22 @@ class Settings(BaseSettings):
     body_timeout_s: float = Field(
         30.0,
         gt=0,
+        le=MAX_DURATION_S,
         allow_inf_nan=False,
         description="Seconds within which a request's head, and then its whole body, must arrive; slower ones get 408.",
     )
+    send_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=MAX_DURATION_S,
+        allow_inf_nan=False,
+        description="Seconds within which a client must take its answer; slower ones lose their connection.",
+    )
     max_connections: int = Field(
-        4096, ge=1, description="Connections open at once; one beyond them gets 503 and is closed."
+        4096,
+        ge=1,
+        description="Connections open at once, at most what the process's limit of open files leaves room for; one "
+        "beyond them gets 503 and is closed.",
     )
     overload_status: Literal[503, 429] = Field(
         503, description="Status of requests and connections refused for overload: 503 as Triton, or 429."
@@ -68,6 +83,7 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(
         30.0,
         ge=0,
+        le=MAX_DURATION_S,
         allow_inf_nan=False,
         description="Seconds that running requests get to finish at shut-down or reload.",
     )
@@ -87,6 +103,14 @@ class Settings(BaseSettings):
         True, description="Whether responses carry a `Server-Timing` header with their stages."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+
+    @field_validator("host")
+    @classmethod
+    def _host(cls, host: str) -> str:
+        """An empty host would be every interface."""
+        if not host.strip():
+            raise ValueError("an address is needed, such as 127.0.0.1, or 0.0.0.0 for every interface")
+        return host
 
     @field_validator("overload_status", mode="before")
     @classmethod
@@ -144,7 +168,8 @@ def _unknown_text(variable: str) -> str:
 
 
 def _problem_text(problem: ErrorDetails) -> str:
-    allowed = problem["msg"][:1].lower() + problem["msg"][1:]
+    message = problem["msg"].removeprefix("Value error, ")
+    allowed = message[:1].lower() + message[1:]
     if problem["type"] == "tuple_type":
         allowed = 'a list is written as JSON, such as ["resnet50"]'
     return f"{PREFIX}{str(problem['loc'][0]).upper()}: got {problem['input']!r}, {allowed}"

@@ -6,6 +6,7 @@ neutral text and an identifier under which the log holds the traceback.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import secrets
@@ -20,7 +21,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.oip_text import name_text
-from service.errors import InvalidInput, Overloaded, ServiceError, Unauthorized
+from service.errors import InvalidInput, Overloaded, ServiceError, ShuttingDown, Unauthorized
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,10 @@ def install_error_handlers(app: FastAPI, *, overload_status: int) -> None:
 
 
 class ErrorBoundary:
-    """Answers 500 where an application raised what nobody foresaw, and logs the traceback once."""
+    """Answers 500 where an application raised what nobody foresaw, and logs the traceback once.
+
+    Only the server cancels a request, when its drain timeout is over: that is an answer too, and no traceback.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -91,6 +95,10 @@ class ErrorBoundary:
 
         try:
             await self._app(scope, receive, watched_send)
+        except asyncio.CancelledError:
+            if not is_started:
+                stopped = ShuttingDown("the server stopped before this request was answered; send it again")
+                await error_response(stopped, stopped.status)(scope, receive, send)
         except Exception as error:
             incident = secrets.token_hex(4)
             route = name_text(f"{scope['method']} {scope['path']}")

@@ -20,6 +20,10 @@ TASKS = frozenset({"tensor", "classify"})
 """What `/predict` can make of a model."""
 
 MAX_NAME_LENGTH = 128
+
+MAX_THREADS = 1024
+"""Of all lanes of a model: many more, and the process can no longer end the threads that it began."""
+
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _MAX_EXTENT = 2**31 - 1
@@ -97,7 +101,7 @@ class BatchingSection(Section):
 class LanesSection(Section):
     """How many batches run at once, and where."""
 
-    count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+    count: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
         _LANES.count or "auto",
         description='Lanes: batches that run at once. `"auto"` leaves the choice to the backend.',
         examples=[2],
@@ -105,7 +109,7 @@ class LanesSection(Section):
     threads_per_lane: int | None = Field(
         _LANES.threads_per_lane,
         ge=1,
-        le=4096,
+        le=256,
         description="Threads of one ONNX Runtime lane. Left out: the model's lanes divide `INFERLANE_CPU_THREADS`, "
         "by default the cores of the server's process.",
         examples=[4],
@@ -116,6 +120,15 @@ class LanesSection(Section):
         description="Ordinal of the GPU that TensorRT lanes run on; ONNX Runtime runs on the CPU.",
         examples=[1],
     )
+
+    @model_validator(mode="after")
+    def _threads_that_a_process_can_have(self) -> LanesSection:
+        if isinstance(self.count, int) and self.count * (self.threads_per_lane or 1) > MAX_THREADS:
+            raise ValueError(
+                f"count = {self.count} lanes with threads_per_lane = {self.threads_per_lane} are "
+                f"{self.count * (self.threads_per_lane or 1)} threads, at most {MAX_THREADS} are allowed; lower either"
+            )
+        return self
 
 
 class PrecisionSection(Section):

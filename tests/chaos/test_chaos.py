@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -156,7 +157,7 @@ async def test_overload_is_refused_at_once_and_counted(start_server: StartServer
 
 
 async def test_a_deadline_in_the_queue_is_kept(start_server: StartServer, tmp_path: Path):
-    add_model(tmp_path, "slow", onnx_models.make_slow, ONE_AT_A_TIME)
+    add_model(tmp_path, "slow", partial(onnx_models.make_slow, products=60), ONE_AT_A_TIME)
     server = start_server(tmp_path)
     async with server.async_client() as client:
         first = asyncio.create_task(client.post(SLOW, json={"inputs": [SLOW_TENSOR]}))

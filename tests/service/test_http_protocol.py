@@ -1,136 +1,20 @@
-"""Connections on a loop whose timers the test fires, and a transport that keeps what is written."""
+"""What a client may take of a connection: time, room for requests that wait, a place among the others."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from service.http_protocol import LINGER_S, MAX_HEAD_BYTES, ConnectionLimits, GuardedProtocol
-
-HEAD_TIMEOUT_S = 3.0
-KEEP_ALIVE_S = 75
-GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
-
-
-async def never_runs(scope: object, receive: object, send: object) -> None:
-    raise AssertionError("the loop of these tests runs no request")
-
-
-class Timer:
-    def __init__(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self.delay_s = delay_s
-        self.callback = callback
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class Loop:
-    """Keeps timers; what the server would run for a request is dropped, so no request is ever answered by itself."""
-
-    def __init__(self) -> None:
-        self.timers: list[Timer] = []
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        self.timers.append(Timer(delay_s, callback))
-        return self.timers[-1]
-
-    def create_task(self, coroutine: Any, **_: Any) -> asyncio.Future[None]:
-        coroutine.close()
-        return asyncio.get_running_loop().create_future()
-
-    @property
-    def delays_s(self) -> list[float]:
-        return [timer.delay_s for timer in self.timers if not timer.is_cancelled]
-
-    def fire(self, delay_s: float) -> None:
-        (timer,) = [timer for timer in self.timers if timer.delay_s == delay_s and not timer.is_cancelled]
-        self.timers.remove(timer)
-        timer.callback()
-
-
-class Transport:
-    def __init__(self) -> None:
-        self.written = b""
-        self.is_closed = False
-        self.has_ended = False
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return default
-
-    def write(self, data: bytes) -> None:
-        assert not self.is_closed
-        self.written += data
-
-    def write_eof(self) -> None:
-        self.has_ended = True
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-
-class Server:
-    """Makes connections as uvicorn does."""
-
-    def __init__(self, max_connections: int = 8, overload_status: int = 503) -> None:
-        self.limits = ConnectionLimits(HEAD_TIMEOUT_S, max_connections, overload_status)
-        self.config = uvicorn.Config(
-            never_runs, interface="asgi3", log_config=None, timeout_keep_alive=KEEP_ALIVE_S, ws="none"
-        )
-        self.state = ServerState()
-
-    def connect(self) -> Connection:
-        return Connection(self)
-
-
-class Connection:
-    def __init__(self, server: Server) -> None:
-        self.loop = Loop()
-        self.transport = Transport()
-        self.protocol = GuardedProtocol(
-            server.limits,
-            config=server.config,
-            server_state=server.state,
-            app_state={},
-            _loop=self.loop,  # type: ignore[arg-type]
-        )
-        self.protocol.connection_made(self.transport)  # type: ignore[arg-type]
-
-    def send(self, *parts: bytes) -> None:
-        for part in parts:
-            self.protocol.data_received(part)
-
-    def answer(self) -> None:
-        """What uvicorn does when the application has answered the oldest request."""
-        self.protocol.cycle.response_complete = True
-        self.protocol.on_response_complete()
-
-    @property
-    def refusal(self) -> tuple[int, dict[str, str], str]:
-        head, _, body = self.transport.written.partition(b"\r\n\r\n")
-        status, *lines = head.decode().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
-        assert int(headers["content-length"]) == len(body)
-        assert headers["content-type"] == "application/json"
-        assert headers["connection"] == "close"
-        return int(status.split()[1]), headers, json.loads(body)["error"]
+from service.http_protocol import LINGER_S, PROBE_AFTER_S, SLICE_BYTES
+from tests.doubles.http_connection import (
+    BODY_TIMEOUT_S,
+    CHUNKED_POST,
+    GET,
+    KEEP_ALIVE_S,
+    POST,
+    SEND_TIMEOUT_S,
+    Connection,
+    Server,
+)
 
 
 @pytest.fixture
@@ -149,12 +33,12 @@ async def test_a_connection_that_says_nothing_is_closed_as_an_idle_one(connectio
 async def test_a_slow_head_is_cut_off_and_told_why(connection: Connection, parts: list[bytes]) -> None:
     """However its bytes trickle: they do not prolong its time."""
     connection.send(*parts)
-    assert connection.loop.delays_s == [HEAD_TIMEOUT_S]
-    connection.loop.fire(HEAD_TIMEOUT_S)
+    assert connection.loop.delays_s == [BODY_TIMEOUT_S]
+    connection.loop.fire(BODY_TIMEOUT_S)
     status, _, error = connection.refusal
     assert status == 408
     assert error == "the request's head was not complete 3 seconds after its first byte; send it without pauses"
-    assert connection.transport.is_closed
+    assert connection.has_ended()
 
 
 @pytest.mark.parametrize(
@@ -173,52 +57,181 @@ async def test_a_kept_connection_has_a_time_for_each_head(connection: Connection
         connection.answer()
         assert connection.loop.delays_s == [KEEP_ALIVE_S]
         connection.send(POST[:7])
-        assert connection.loop.delays_s == [HEAD_TIMEOUT_S]
+        assert connection.loop.delays_s == [BODY_TIMEOUT_S]
         connection.send(POST[7:], b"body")
         assert connection.loop.delays_s == []
         connection.answer()
 
 
-async def test_a_head_after_a_body_that_was_refused_unread_has_its_time_too(connection: Connection) -> None:
+async def test_a_head_after_a_body_that_was_not_read_has_its_time_too(connection: Connection) -> None:
     connection.send(POST)
     connection.answer()
     connection.send(b"body", b"GET")
-    assert connection.loop.delays_s == [HEAD_TIMEOUT_S]
+    assert connection.loop.delays_s == [BODY_TIMEOUT_S]
+    connection.loop.fire(BODY_TIMEOUT_S)
+    assert connection.refusal[0] == 408
 
 
 async def test_a_slow_pipelined_head_spoils_no_answer_that_is_under_way(connection: Connection) -> None:
     connection.send(GET, b"GET")
-    connection.loop.fire(HEAD_TIMEOUT_S)
+    connection.loop.fire(BODY_TIMEOUT_S)
     assert connection.transport.written == b""
+    connection.answer()
+    assert connection.refusal[0] == 408
+    assert connection.has_ended()
+
+
+LARGE_POST = b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n%s\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "parts"),
+    [
+        (LARGE_POST % b"", [bytes(100_000)] * 10),
+        (CHUNKED_POST, [b"%x\r\n" % 100_000, *[bytes(50_000)] * 2, b"\r\n0\r\nt: x\r\n\r\n"]),
+    ],
+)
+async def test_the_body_of_an_answered_request_is_dropped_and_the_connection_kept(
+    connection: Connection, head: bytes, parts: list[bytes]
+) -> None:
+    connection.send(head)
+    connection.answer()
+    for part in parts[:-1]:
+        connection.send(part)
+        assert connection.loop.delays_s == [BODY_TIMEOUT_S]
+    connection.send(parts[-1])
+    assert connection.loop.delays_s == [KEEP_ALIVE_S]
+    connection.send(GET)
+    assert len(connection.loop.started) == 1
+    assert connection.transport.written == b""
+
+
+async def test_the_body_of_an_answered_request_has_its_time(connection: Connection) -> None:
+    connection.send(LARGE_POST % b"")
+    connection.answer()
+    connection.send(b"some of it")
+    connection.loop.fire(BODY_TIMEOUT_S)
     assert connection.transport.is_closed
 
 
-async def test_a_head_without_end_is_refused(connection: Connection) -> None:
-    connection.send(b"GET / HTTP/1.1\r\n", *[b"a: " + b"b" * 1000 + b"\r\n"] * (MAX_HEAD_BYTES // 1005))
+@pytest.mark.parametrize("close", [b"Connection: close\r\n", b""])
+async def test_an_answer_behind_which_the_connection_ends_can_be_read_by_who_still_sends(
+    connection: Connection, close: bytes
+) -> None:
+    """At shut-down the server ends connections too."""
+    connection.send(LARGE_POST % close)
+    connection.protocol.cycle.keep_alive = False
+    connection.answer()
+    assert connection.transport.has_ended
+    connection.send(bytes(100_000))
     assert not connection.transport.is_closed
-    connection.send(b"a: " + b"b" * 1000)
-    status, _, error = connection.refusal
-    assert (status, error) == (
-        413,
-        "the request's head exceeds 65536 bytes; send fewer or shorter headers",
-    )
+    connection.loop.fire(BODY_TIMEOUT_S)
     assert connection.transport.is_closed
+
+
+async def test_a_connection_that_asked_for_a_close_is_closed(connection: Connection) -> None:
+    connection.send(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+    connection.answer()
+    assert connection.transport.is_closed
+
+
+@pytest.mark.parametrize("size", [1, 18, 100, 1 << 20])
+async def test_few_requests_wait_and_the_rest_is_not_parsed_nor_read(connection: Connection, size: int) -> None:
+    """However the client cuts its requests; each is served in the end."""
+    requests = GET * 1000
+    for start in range(0, len(requests), size):
+        if not connection.transport.is_read:
+            break
+        connection.send(requests[start : start + size])
+    rest = requests[start:] if size < len(requests) else b""
+    assert not connection.transport.is_read
     assert connection.loop.delays_s == []
-
-
-async def test_heads_are_counted_apart(connection: Connection) -> None:
-    for _ in range(3):
-        connection.send(b"GET / HTTP/1.1\r\na: ", b"b" * (MAX_HEAD_BYTES // 2), b"\r\n\r\n")
+    served = 0
+    while connection.loop.started:
+        assert len(connection.loop.started) == 1
+        assert len(connection.protocol.pipeline) <= SLICE_BYTES // len(GET) + 1
         connection.answer()
-    assert not connection.transport.is_closed
+        served += 1
+        while rest and connection.transport.is_read:
+            connection.send(rest[:size])
+            rest = rest[size:]
+    assert served == 1000
+    assert connection.transport.is_read
+    assert connection.loop.delays_s == [KEEP_ALIVE_S]
 
 
-async def test_what_is_not_http_is_answered_in_json(connection: Connection) -> None:
-    connection.send(b"\x16\x03\x01 hello")
-    status, _, error = connection.refusal
-    assert (status, error) == (400, "Invalid HTTP request received; send HTTP/1.1")
-    assert connection.transport.is_closed
+async def test_a_request_that_reads_its_body_lets_no_more_in_while_another_waits(connection: Connection) -> None:
+    connection.send(GET + GET)
+    connection.loop.started[0].flow.resume_reading()
+    assert not connection.transport.is_read
+
+
+async def test_what_waits_behind_an_answer_that_ends_the_connection_is_not_served(connection: Connection) -> None:
+    """At shut-down, or where the application failed in the midst of its answer."""
+    connection.send(GET * 100)
+    connection.loop.started[0].keep_alive = False
+    connection.answer()
+    assert connection.loop.started == []
+    assert connection.has_ended()
+
+
+async def test_an_answer_that_is_not_taken_costs_the_client_its_connection(connection: Connection) -> None:
+    connection.send(GET)
+    connection.protocol.pause_writing()
+    connection.protocol.resume_writing()
     assert connection.loop.delays_s == []
+    connection.protocol.pause_writing()
+    connection.answer()
+    connection.loop.fire(SEND_TIMEOUT_S)
+    assert connection.transport.is_aborted
+
+
+async def test_what_is_left_of_an_answer_at_a_close_has_its_time_too(connection: Connection) -> None:
+    """Little of it resumes writing, and is no reason to wait for ever."""
+    connection.transport.unsent_bytes = 100
+    connection.loop.fire(KEEP_ALIVE_S)
+    connection.protocol.resume_writing()
+    connection.loop.fire(SEND_TIMEOUT_S)
+    assert connection.transport.is_aborted
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_client_that_ended_its_side_is_answered(connection: Connection, count: int) -> None:
+    connection.send(GET * count)
+    assert connection.protocol.eof_received()
+    for _ in range(count):
+        assert not connection.transport.is_closed
+        connection.answer()
+    assert connection.transport.is_closed
+    assert connection.transport.written == b""
+    assert connection.loop.delays_s == []
+
+
+@pytest.mark.parametrize("parts", [[], [GET[:9]], [POST], [POST, b"bo"]])
+async def test_a_client_that_ended_in_the_midst_is_gone(connection: Connection, parts: list[bytes]) -> None:
+    connection.send(*parts)
+    assert not connection.protocol.eof_received()
+    assert connection.transport.is_closed
+
+
+async def test_a_client_that_ended_its_side_is_asked_whether_it_listens(connection: Connection) -> None:
+    """Ever less often: one that has left answers the first with a reset."""
+    connection.send(GET)
+    connection.protocol.eof_received()
+    for doublings in range(3):
+        connection.loop.fire(PROBE_AFTER_S * 2**doublings)
+    assert connection.transport.written == b"HTTP/1.1 100 Continue\r\n\r\n" * 3
+    connection.loop.started[0].response_started = True
+    connection.loop.fire(PROBE_AFTER_S * 8)
+    assert len(connection.transport.written) == 3 * 25
+
+
+async def test_a_client_of_http_1_0_cannot_be_asked_and_is_soon_taken_for_gone(connection: Connection) -> None:
+    connection.send(b"GET / HTTP/1.0\r\n\r\n")
+    connection.protocol.eof_received()
+    connection.loop.fire(PROBE_AFTER_S)
+    assert connection.transport.is_aborted
+    assert connection.transport.written == b""
 
 
 @pytest.mark.parametrize("overload_status", [503, 429])

@@ -8,11 +8,13 @@ import json
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,19 @@ from service.buckets import Bucket
 from service.errors import ServiceError
 from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
-from service.server import SWITCH_INTERVAL_S, StartupProgress, _config, _listen, _say, _url, run_server
+from service.server import (
+    FORCED_EXIT_STATUS,
+    RESERVED_FILES,
+    SWITCH_INTERVAL_S,
+    StartupProgress,
+    _affordable_connections,
+    _config,
+    _listen,
+    _raised_file_limit,
+    _say,
+    _url,
+    run_server,
+)
 from service.settings import Settings
 from tests.doubles import onnx_models
 from tests.doubles.running_server import RunningServer, StartServer, add_model, start_server, wait_for
@@ -34,6 +48,7 @@ from tests.doubles.running_server import RunningServer, StartServer, add_model, 
 __all__ = ["start_server"]
 
 WAIT_S = 60
+MANY_FILES = 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -84,15 +99,42 @@ def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
 @pytest.mark.parametrize(("drain_timeout_s", "uvicorn_s"), [(0, 0), (0.2, 1), (30, 30), (30.5, 31)])
 def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
     """None would be for ever."""
-    assert _config(None, Settings(drain_timeout_s=drain_timeout_s)).timeout_graceful_shutdown == uvicorn_s
+    assert _config(None, Settings(drain_timeout_s=drain_timeout_s), MANY_FILES).timeout_graceful_shutdown == uvicorn_s
 
 
 def test_connections_are_bounded_as_the_settings_say() -> None:
-    settings = Settings(body_timeout_s=2, max_connections=5, overload_status=429)
-    made = _config(None, settings).http
+    settings = Settings(body_timeout_s=2, send_timeout_s=3, max_connections=5, overload_status=429)
+    made = _config(None, settings, MANY_FILES).http
     assert isinstance(made, partial)
     assert made.func is GuardedProtocol
-    assert made.args == (ConnectionLimits(head_timeout_s=2, max_connections=5, overload_status=429),)
+    assert made.args == (ConnectionLimits(2, 3, 5, 429),)
+
+
+@pytest.mark.parametrize(
+    ("max_connections", "max_files", "affordable"),
+    [
+        (4096, 1 << 20, 4096),
+        (4096, resource.RLIM_INFINITY, 4096),
+        (4096, 4096 + RESERVED_FILES, 4096),
+        (4096, 1024, 1024 - RESERVED_FILES),
+        (4096, 10, 1),
+    ],
+)
+def test_no_more_connections_than_open_files_allow(
+    caplog: pytest.LogCaptureFixture, max_connections: int, max_files: int, affordable: int
+) -> None:
+    assert _affordable_connections(max_connections, max_files) == affordable
+    warnings = [] if affordable == max_connections else [f"the process may open {max_files} files: {affordable} conn"]
+    assert len(caplog.messages) == len(warnings)
+    assert all(said in message for said, message in zip(warnings, caplog.messages, strict=True))
+
+
+@pytest.mark.usefixtures("this_process")
+def test_the_process_opens_as_many_files_as_it_is_allowed_to() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    assert _raised_file_limit() == hard
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 class Bars:
@@ -160,10 +202,12 @@ def this_process() -> Iterator[None]:
     """Puts back what a server changes in the process that it runs in."""
     root = logging.getLogger()
     handlers, level, interval_s = root.handlers[:], root.level, sys.getswitchinterval()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
     on_signal = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in on_signal.items():
         signal.signal(number, handler)
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
     root.handlers[:] = handlers
     root.setLevel(level)
     sys.setswitchinterval(interval_s)
@@ -322,3 +366,28 @@ def test_a_drain_timeout_of_0_ends_waiting_requests_at_once_with_an_answer(
     refused = [answer for answer in map(read_answer, connections) if answer.startswith(b"HTTP/1.1 503 ")]
     assert len(refused) >= 3
     assert all(b"the server stopped before this request was answered" in answer for answer in refused)
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.e2e
+def test_a_second_interrupt_ends_it_at_once_and_says_so(start_server: StartServer, tmp_path: Path) -> None:
+    """With lanes that run, whose end a drain would wait for."""
+
+    def make_slow(path: Path) -> Path:
+        return onnx_models.make_slow(path, side=1400, products=16)
+
+    add_model(tmp_path, "slow", make_slow, "[batching]\nmax_batch_size = 1\n[lanes]\nthreads_per_lane = 1\n")
+    server = start_server(tmp_path)
+    connections = [send_slow_request(server) for _ in range(8)]
+    wait_for(lambda: server.metric("inferlane_in_flight_requests", model="slow") >= 4)
+    server.process.send_signal(signal.SIGINT)
+    while server.process.poll() is None:  # two signals that are pending at once arrive as one
+        server.process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            server.process.wait(0.05)
+    assert server.process.wait(WAIT_S) == FORCED_EXIT_STATUS == 130
+    said = server.log.read_text()
+    assert said.endswith("stopped at once; requests in progress were dropped\n")
+    assert "Traceback" not in said
+    for connection in connections:
+        connection.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import orjson
@@ -115,6 +116,29 @@ async def test_failure_after_the_answer_began_sends_nothing_more(caplog: pytest.
     await ErrorBoundary(breaks_off)({"type": "http", "method": "GET", "path": "/x"}, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start"]
     assert "'GET /x' failed" in caplog.text
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_a_request_that_the_server_ends_is_told_so_without_a_traceback(
+    caplog: pytest.LogCaptureFixture, is_started: bool
+) -> None:
+    async def is_cancelled(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_started:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise asyncio.CancelledError
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    await ErrorBoundary(is_cancelled)({"type": "http", "method": "GET", "path": "/x"}, receive, send)
+    assert [message["status"] for message in sent if "status" in message] == [200 if is_started else 503]
+    assert is_started or b"the server stopped before this request was answered" in sent[1]["body"]
+    assert caplog.records == []
 
 
 async def test_lifespan_errors_reach_the_server() -> None:

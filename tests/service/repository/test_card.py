@@ -173,6 +173,12 @@ def test_an_unknown_key_is_told_the_nearest(folder: Path, text: str, words: str)
         ("[batching]\npriority_levels = 0", "batching.priority_levels: got 0"),
         ('[lanes]\ncount = "many"', "lanes.count: got \"many\", must be an integer or 'auto'"),
         ("[lanes]\ncount = 0", "lanes.count: got 0, must be greater than or equal to 1"),
+        ("[lanes]\ncount = 65", "lanes.count: got 65, must be less than or equal to 64"),
+        ("[lanes]\nthreads_per_lane = 257", "lanes.threads_per_lane: got 257, must be less than or equal to 256"),
+        (
+            "[lanes]\ncount = 5\nthreads_per_lane = 256",
+            "count = 5 lanes with threads_per_lane = 256 are 1280 threads, at most 1024 are allowed; lower either",
+        ),
         ("[lanes]\ndevice = -1", "lanes.device: got -1"),
         ("labels = 3", "labels: got 3, must be a string or a list"),
         ('labels = ["a", 3]', "labels[1]: got 3, must be a string"),

@@ -1,0 +1,39 @@
+"""A connection as the tasks of its requests see it: they neither let more in while requests wait, nor cut it off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+
+class HeldFlow(FlowControl):
+    """uvicorn resumes reading whenever an application waits for its request; not while another request waits.
+
+    Attributes:
+        is_held: whether one does.
+    """
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        """Reads on, unless held."""
+        if not self.is_held:
+            super().resume_reading()
+
+
+class AnswerTransport:
+    """What a task writes its answer to.
+
+    Args:
+        transport: the connection's.
+        close: what closing it does; the protocol knows whether its client still sends.
+    """
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
