@@ -241,8 +241,8 @@ class CardFile(Section):
     )
     backend: Literal["auto", "onnxruntime", "tensorrt"] = Field(
         "auto",
-        description="What runs the model. `auto` is ONNX Runtime, as `onnxruntime`. This version runs no TensorRT: "
-        "a model with `tensorrt`, or with a plan and no `model.onnx`, does not load.",
+        description="What runs the model. `auto` is TensorRT where the version has a plan and this machine runs "
+        "TensorRT, else ONNX Runtime. Plans are built elsewhere, for instance with `trtexec`.",
         examples=["onnxruntime"],
     )
     labels: str | list[str] = Field(
