@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import service
 from service.errors import ServiceError
 
 app = typer.Typer(
@@ -23,6 +25,8 @@ DEFAULT_CACHE = Path("~/.cache/inferlane")
 
 def main() -> None:
     """Runs the command line; an expected error becomes one message on standard error and exit status 1."""
+    # ONNX Runtime reports its use to its makers unless it is told not to before it is imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         app()
     except ServiceError as error:
@@ -31,6 +35,21 @@ def main() -> None:
 
         Console(stderr=True).print(Text.assemble(("error: ", "bold red"), error.message), soft_wrap=True)
         sys.exit(1)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(service.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def inferlane(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """An inference server that batches, and explains itself."""
 
 
 @app.command()

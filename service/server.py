@@ -54,6 +54,7 @@ class StartupProgress:
             TimeElapsedColumn(),
             console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -130,7 +131,8 @@ def run_server(settings: Settings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])
-    _say(console, "stopped")
+    if not server.has_failed:
+        _say(console, "stopped")
     return 0 if server.started and not server.has_failed else 1
 
 

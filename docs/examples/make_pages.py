@@ -28,3 +28,4 @@ if __name__ == "__main__":
     cv2.imwrite("line.png", page[LINE_HEIGHT - 45 : LINE_HEIGHT + 20])
     for angle, turn in TURNS.items():
         cv2.imwrite(f"page-{angle}.jpg", cv2.rotate(page, turn))
+    print("wrote page.png, line.png and page-90.jpg, page-180.jpg, page-270.jpg")

@@ -50,10 +50,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Reads one line of text in an image.")
     parser.add_argument("image")
     parser.add_argument("--repository", type=Path, default=Path("demo-repository"), help="for the labels")
-    parser.add_argument("--server", default="localhost:8000")
+    parser.add_argument("--server", default="localhost:8000", help="host and port (default: %(default)s)")
     options = parser.parse_args()
     if (image := cv2.imread(options.image)) is None:
         parser.error(f"'{options.image}' is not an image that OpenCV reads")
     with triton.InferenceServerClient(options.server) as client:
+        try:
+            client.is_server_ready()
+        except OSError as error:
+            parser.error(f"no server answers at {options.server} ({error}); name its host and port with --server")
         text, confidence = decode(infer(client, "ocr-rec", prepare(image)), read_labels(options.repository))
     print(f"{text}  ({confidence:.0%})")

@@ -43,23 +43,23 @@ class Verdict:
 
 def verdicts(facts: Facts) -> tuple[Verdict, ...]:
     """What the machine can do, the server on the CPU first."""
-    engines = f"pip install 'inferlane[gpu,tensorrt-{_cuda_extra(facts)}]'"
+    engines = f"pip install -e '.[gpu,tensorrt-{_cuda_extra(facts)}]'"
     bindings = _absent(facts, {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings"})
     flavour = () if any(package.is_usable for package in facts.tensorrt) else ("any flavour of TensorRT",)
     return (
         _serve_on_cpu(facts),
         _on_gpu(facts, SERVE_ON_GPU, (*bindings, *flavour), engines),
         _build_engines(facts, engines),
-        _on_gpu(facts, WATCH_GPU, _absent(facts, {"pynvml": "nvidia-ml-py"}), "pip install 'inferlane[gpu]'"),
+        _on_gpu(facts, WATCH_GPU, _absent(facts, {"pynvml": "nvidia-ml-py"}), "pip install -e '.[gpu]'"),
         _verdict(
             MAKE_DEMO,
             _absent(facts, {"pip": "pip", "onnxruntime": "ONNX Runtime"}),
-            "pip install 'inferlane[demo]'",
+            "pip install -e '.[demo]'",
         ),
         _verdict(
             LOAD_TEST,
             _absent(facts, {"locust": "locust", "httpx": "httpx"}),
-            "pip install 'inferlane[loadtest]'",
+            "pip install -e '.[loadtest]'",
         ),
     )
 
@@ -115,7 +115,7 @@ def _serve_on_cpu(facts: Facts) -> Verdict:
     runtime = facts.onnxruntime
     if not runtime.is_usable:
         missing.append(f"ONNX Runtime ({runtime.error})" if runtime.error else "ONNX Runtime")
-        fixes.append("pip install 'inferlane[cpu]'")
+        fixes.append("pip install -e '.[cpu]'")
     elif "CPUExecutionProvider" not in runtime.details:
         missing.append(f"ONNX Runtime's CPU provider (it has {', '.join(runtime.details) or 'none'})")
         fixes.append("pip install --force-reinstall onnxruntime")

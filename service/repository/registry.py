@@ -188,6 +188,8 @@ class Registry:
             await self._begin_to_retire(served)
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
         self._served[folder.name] = served
+        known = sum(1 for _ in served.spec.buckets.known())
+        _log.info("model '%s' version %s serves, %d buckets are warm", folder.name, version.version, known)
         self._unavailable.pop(folder.name, None)
         if old is not None:
             if old.spec.version != served.spec.version:

@@ -6,13 +6,14 @@ import gzip
 import json
 import socket
 import zlib
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
 from service.requests import StageTimings
-from tests.doubles.running_server import RunningServer
+from tests.doubles.running_server import RunningServer, StartServer, make_repository
 
 pytestmark = pytest.mark.e2e
 
@@ -203,3 +204,15 @@ def test_values_that_the_model_refuses_are_the_client_s_fault(server):
     response = post(server, {"inputs": tensors}, "/v2/models/encoder/infer")
     assert response.status_code == 400
     assert "values that the model cannot take" in response.json()["error"]
+
+
+def test_the_server_leaves_nothing_in_the_home_folder(start_server: StartServer, tmp_path: Path, monkeypatch):
+    """ONNX Runtime would keep an identifier there, for what it reports of its use to its makers."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    server = start_server(make_repository(tmp_path / "repository"))
+    assert server.stop() == 0
+    assert list(home.rglob("*")) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import service
 from engines.demo import catalog, wheels
 from engines.demo.wheels import Member, Wheel
 from service import cli, server
@@ -189,3 +190,8 @@ def test_models_prints_json_and_fails_where_one_cannot_be_served(runner: CliRunn
 def test_models_of_no_repository_is_an_expected_error(runner: CliRunner, tmp_path: Path) -> None:
     result = runner.invoke(cli.app, ["models", "--repository", str(tmp_path / "absent")])
     assert isinstance(result.exception, ModelLoadFailed)
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert (result.exit_code, result.output.strip()) == (0, service.__version__)

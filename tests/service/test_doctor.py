@@ -66,7 +66,7 @@ def test_a_laptop_serves_on_the_cpu_and_says_what_the_rest_needs() -> None:
     gpu = verdict(CPU_BOX, SERVE_ON_GPU)
     assert gpu.missing[0] == "an NVIDIA driver (no NVIDIA driver is loaded)"
     assert gpu.missing[1:] == ("cuda-core", "cuda-bindings", "any flavour of TensorRT")
-    assert gpu.fixes == (GPU_FIX, "pip install 'inferlane[gpu,tensorrt-cu13]'")
+    assert gpu.fixes == (GPU_FIX, "pip install -e '.[gpu,tensorrt-cu13]'")
     assert verdict(CPU_BOX, LOAD_TEST).missing == ("locust", "httpx")
 
 
@@ -75,11 +75,11 @@ def test_a_laptop_serves_on_the_cpu_and_says_what_the_rest_needs() -> None:
     [
         (replace(CPU_BOX, python=(3, 9, 18)), "CPython 3.10 to 3.13 (this is 3.9.18)", "python3.13 -m venv .venv"),
         (replace(CPU_BOX, python=(3, 14, 0)), "this is 3.14.0", "python3.13 -m venv .venv"),
-        (replace(CPU_BOX, onnxruntime=Package("onnxruntime")), "ONNX Runtime", "pip install 'inferlane[cpu]'"),
+        (replace(CPU_BOX, onnxruntime=Package("onnxruntime")), "ONNX Runtime", "pip install -e '.[cpu]'"),
         (
             replace(CPU_BOX, onnxruntime=Package("onnxruntime", "1.23.0", "libfoo.so: not found")),
             "ONNX Runtime (libfoo.so: not found)",
-            "pip install 'inferlane[cpu]'",
+            "pip install -e '.[cpu]'",
         ),
         (
             replace(CPU_BOX, onnxruntime=Package("onnxruntime", "1.23.0", details=("X",))),
@@ -136,7 +136,7 @@ def test_tensorrt_rtx_builds_without_a_gpu() -> None:
 )
 def test_the_driver_decides_which_cuda_is_advised(driver: str | None, extra: str) -> None:
     facts = replace(CPU_BOX, nvidia=Nvidia(driver))
-    assert f"pip install 'inferlane[gpu,tensorrt-{extra}]'" in verdict(facts, SERVE_ON_GPU).fixes
+    assert f"pip install -e '.[gpu,tensorrt-{extra}]'" in verdict(facts, SERVE_ON_GPU).fixes
 
 
 def test_a_driver_without_a_gpu_is_not_enough() -> None:
@@ -264,7 +264,7 @@ def test_the_report_shows_facts_verdicts_and_commands_literally() -> None:
         "8.0 GiB",
         "none (no NVIDIA driver is loaded)",
         "not installed",
-        "pip install 'inferlane[cpu]'",
+        "pip install -e '.[cpu]'",
         "missing: ONNX Runtime",
     ):
         assert words in text

@@ -141,7 +141,7 @@ class Bars:
     """Start-up progress on a console that is no terminal."""
 
     def __init__(self) -> None:
-        self.progress = StartupProgress(Console(file=io.StringIO()))
+        self.progress = StartupProgress(Console(file=io.StringIO(), force_terminal=True))
 
     def begin_or_end(self, model: str, total: int = 2) -> None:
         self.progress(LoadProgress(model, 0, total, None))

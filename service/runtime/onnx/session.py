@@ -53,7 +53,7 @@ def open_session(model_path: Path, *, threads: int, is_optimized: bool = True) -
         import onnxruntime as ort  # noqa: PLC0415
     except ImportError as error:
         raise ModelLoadFailed(
-            f"{model_path.name} needs ONNX Runtime, which cannot be imported ({error}); pip install 'inferlane[cpu]'"
+            f"{model_path.name} needs ONNX Runtime, which cannot be imported ({error}); pip install -e '.[cpu]'"
         ) from error
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads

@@ -75,7 +75,7 @@ def find_flavour(import_module: Callable[[str], Any] = importlib.import_module) 
             broken.append(f"{name} does not load ({error})")
     causes = "; ".join(broken) or f"none of {', '.join(FLAVOURS)} is installed"
     raise ModelLoadFailed(
-        f"TensorRT cannot be used: {causes}; pip install 'inferlane[gpu,tensorrt-cu13]' "
+        f"TensorRT cannot be used: {causes}; pip install -e '.[gpu,tensorrt-cu13]' "
         "(`inferlane doctor` names the extra that fits this machine), or serve the ONNX model on the CPU"
     )
 

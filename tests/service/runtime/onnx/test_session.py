@@ -67,7 +67,7 @@ def test_refused_model_shows_no_folder(tmp_path: Path, make: partial[Path]) -> N
 
 def test_onnxruntime_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ModelLoadFailed, match=r"pip install 'inferlane\[cpu\]'"):
+    with pytest.raises(ModelLoadFailed, match=r"pip install -e '.\[cpu\]'"):
         open_session(tmp_path / "model.onnx", threads=1)
 
 
