@@ -246,6 +246,7 @@ async def test_a_hundred_lives_of_a_real_model_leave_no_thread_and_no_memory(tmp
         counts.append(len(os.listdir("/proc/self/task")))
         sizes.append(resident_bytes())
     assert lane_threads() == []
-    assert max(counts[SETTLING_CYCLES:]) <= max(counts[:SETTLING_CYCLES])
+    # A thread left by each life would make a hundred; one or two come and go with what other tests left behind.
+    assert max(counts[SETTLING_CYCLES:]) < max(counts[:SETTLING_CYCLES]) + 3
     assert sizes[-1] - sizes[SETTLING_CYCLES] < MAX_GROWTH_BYTES
     await registry.stop()
