@@ -27,6 +27,7 @@ from service.repository.registry import Registry
 from service.repository.served import ServedModel
 from service.requests import Clock, StageTimings, Stamps
 from service.telemetry.recorder import Recorder
+from service.units import NS_PER_MS
 
 _STAGES_SENT = StageTimings._fields[:-1]
 _SERVER_TIMING = b", ".join(stage.encode() + b";dur=%.3f" for stage in (*_STAGES_SENT, "total"))
@@ -201,4 +202,4 @@ def check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
 def server_timing(stamps: Stamps) -> bytes:
     """The `Server-Timing` header in milliseconds: the stages so far, and the time since the first byte."""
     timings = StageTimings.from_stamps(stamps)
-    return _SERVER_TIMING % (*[ns / 1e6 for ns in timings[:-1]], (stamps.rendered - stamps.received) / 1e6)
+    return _SERVER_TIMING % (*[ns / NS_PER_MS for ns in timings[:-1]], (stamps.rendered - stamps.received) / NS_PER_MS)

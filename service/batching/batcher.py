@@ -116,9 +116,10 @@ class Batcher:
         wait_ns = self._predicted_wait_ns(request.priority, now_ns)
         self._queue.check_room(request.nbytes, retry_after_s=wait_ns / NS_PER_S)
         if now_ns + wait_ns > request.deadline_ns:
+            allowed_ms = max(0, request.deadline_ns - now_ns) / NS_PER_MS
             raise Overloaded(
-                f"model '{self._spec.name}' is {wait_ns / 1e6:.0f} ms behind, this request allows "
-                f"{max(0, request.deadline_ns - now_ns) / 1e6:.0f} ms; allow a longer timeout or send less at once",
+                f"model '{self._spec.name}' is {wait_ns / NS_PER_MS:.0f} ms behind, this request allows "
+                f"{allowed_ms:.0f} ms; allow a longer timeout or send less at once",
                 retry_after_s=wait_ns / NS_PER_S,
             )
         home = rules.buckets.padded_dims(request.dims)
@@ -268,7 +269,7 @@ class Batcher:
 
     def _expire(self, now_ns: int) -> None:
         for item in self._queue.expire(now_ns):
-            waited_ms = (now_ns - item.queued_ns) / 1e6
+            waited_ms = (now_ns - item.queued_ns) / NS_PER_MS
             _fail(
                 item,
                 DeadlineExceeded(

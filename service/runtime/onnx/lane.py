@@ -105,10 +105,10 @@ class OnnxLane:
                 raise InvalidInput(f"values that the model cannot take: {error.message}") from error
             raise
         computed = self._clock_ns()
-        problem = misfit(self._spec, batch.bucket, [host.shape for host in host_outputs])
+        shapes = [host.shape for host in host_outputs]
+        problem = misfit(self._spec, batch.bucket, shapes)
         if problem is not None:
             raise ExecutionFailed(problem)
-        shapes = [host.shape for host in host_outputs]
         if len(batch.requests) > 1 and not joinable(self._spec, batch.bucket, flight.run.proven_shapes, shapes):
             raise ExecutionFailed(
                 f"outputs of model '{self._spec.name}' have shapes {shapes} in bucket {batch.bucket.label}, which "
