@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from service.buckets import Bucket
+from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult
 
@@ -39,6 +40,9 @@ class Lane(Protocol):
             ExecutionFailed: the device or the model failed.
         """
 
+    def figures(self) -> LaneFigures:
+        """The lane's totals so far; the one method that any thread may call, also after `close`."""
+
     def close(self) -> None:
         """Frees the lane's resources; idempotent."""
 
@@ -57,6 +61,10 @@ class Backend(Protocol):
     @property
     def lane_depth(self) -> int:
         """Batches that a lane may hold at once: 1 where copies cannot overlap compute, else 2."""
+
+    @property
+    def weights_bytes(self) -> int:
+        """Device memory of what all lanes share; 0 on the CPU."""
 
     def create_lane(self, lane_id: int) -> Lane:
         """Makes a lane; called on the thread that will own it."""

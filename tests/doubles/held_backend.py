@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from service.buckets import Bucket
+from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, InferenceRequest
 from service.runtime.protocol import Ticket
@@ -45,6 +46,9 @@ class HeldLane:
         )
         return BatchResult(outputs, BatchTimings(now, now, now, now))
 
+    def figures(self) -> LaneFigures:
+        return LaneFigures()
+
     def close(self) -> None:
         self._backend.closed_lanes += 1
 
@@ -69,6 +73,10 @@ class HeldBackend:
         self.max_open_count = 0
         self.closed_lanes = 0
         self.is_closed = False
+
+    @property
+    def weights_bytes(self) -> int:
+        return 0
 
     def create_lane(self, lane_id: int) -> HeldLane:
         return HeldLane(self)

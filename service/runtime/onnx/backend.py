@@ -73,6 +73,11 @@ class OnnxBackend:
         """One: rows are copied by the cores that compute, so there is nothing to overlap."""
         return 1
 
+    @property
+    def weights_bytes(self) -> int:
+        """None: there is no device."""
+        return 0
+
     def create_lane(self, lane_id: int) -> OnnxLane:
         """Opens the lane's own session, on the thread that will own it.
 

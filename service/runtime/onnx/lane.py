@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from service.buckets import Bucket
+from service.device_figures import LaneFigures
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings
@@ -116,6 +117,10 @@ class OnnxLane:
             )
         results = self._results(flight, host_outputs)
         return BatchResult(results, BatchTimings(flight.started, flight.copied_in, computed, self._clock_ns()))
+
+    def figures(self) -> LaneFigures:
+        """Nothing: there is no device."""
+        return LaneFigures()
 
     def close(self) -> None:
         """Drops the session and its buffers; idempotent."""

@@ -85,6 +85,11 @@ class TensorRTBackend:
         """Two: while one batch is computed, the rows of the next are gathered and uploaded."""
         return LANE_DEPTH
 
+    @property
+    def weights_bytes(self) -> int:
+        """Not known yet, so none."""
+        return 0
+
     def create_lane(self, lane_id: int) -> TensorRTLane:
         """Makes a lane on the thread that will own it.
 

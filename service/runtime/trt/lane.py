@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from service.buckets import Bucket
+from service.device_figures import LaneFigures
 from service.errors import DeviceError, ExecutionFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
@@ -176,6 +177,10 @@ class TensorRTLane:
         finally:
             buffers.is_free = True
         return BatchResult(results, BatchTimings(flight.started, copied_in, computed, self._clock()))
+
+    def figures(self) -> LaneFigures:
+        """Batches by graph and without."""
+        return LaneFigures(replays=self.replays.copy(), eager_runs=self.eager_runs.copy())
 
     def close(self) -> None:
         """Frees graphs, contexts, buffers and streams, in this order; idempotent. A lost device is left as it is."""
