@@ -76,7 +76,7 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
     recorder = _recorder(settings)
     threads = settings.cpu_threads or default_threads()
     loader = ModelLoader(
-        open_backend=lambda card, version: open_backend(card, version, cpu_threads=threads),
+        open_backend=lambda card, version, is_cut_off: open_backend(card, version, cpu_threads=threads),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
     )

@@ -20,8 +20,11 @@ from service.runtime.protocol import Backend, Lane
 from service.runtime.warm_up import check_batch_invariance, warm_up
 from service.telemetry.recorder import ModelGauges, Recorder
 
-OpenBackend: TypeAlias = Callable[[ModelCard, VersionFolder], Backend]
-"""Opens the backend that a card asks for; blocking. Raises ModelLoadFailed or CardError."""
+OpenBackend: TypeAlias = Callable[[ModelCard, VersionFolder, threading.Event], Backend]
+"""Opens the backend that a card asks for; blocking. Raises ModelLoadFailed or CardError.
+
+The event is set when nobody waits for the load any more: what takes long, as building a plan does, ends then.
+"""
 
 MakeTask: TypeAlias = Callable[[ModelSpec], Task | None]
 """Makes what `/predict` does with a model. Raises ModelLoadFailed where the model does not fit its task."""
@@ -92,7 +95,7 @@ class ModelLoader:
     def _prepare(
         self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress, is_cut_off: threading.Event
     ) -> _Prepared:
-        backend = self._open_backend(load_card(folder.path), version)
+        backend = self._open_backend(load_card(folder.path), version, is_cut_off)
         batcher = Batcher(backend)
         try:
             task = self._make_task(backend.spec)

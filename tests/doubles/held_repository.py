@@ -110,7 +110,7 @@ class HeldRepository:
     def batcher(self, name: str) -> Batcher:
         return self.registry.get(name).batcher
 
-    def _open(self, card: ModelCard, version: VersionFolder) -> HeldBackend:
+    def _open(self, card: ModelCard, version: VersionFolder, is_cut_off: threading.Event) -> HeldBackend:
         self.opened.release()
         assert self.may_open.wait(WAIT_S)
         if card.name in self.opening_fails:

@@ -43,7 +43,7 @@ class Bench:
         self.recorder = KeepingServerRecorder()
         self.progress: list[LoadProgress] = []
         self.loader = ModelLoader(
-            open_backend=lambda card, version: backend,
+            open_backend=lambda card, version, is_cut_off: backend,
             make_task=make_task or (lambda spec: None),
             recorder=self.recorder,
         )
@@ -227,7 +227,7 @@ async def test_a_hundred_lives_of_a_real_model_leave_no_thread_and_no_memory(tmp
     add_model(tmp_path, "identity", onnx_models.make_identity, "[batching]\nmax_batch_size = 4\n")
     recorder = KeepingServerRecorder()
     loader = ModelLoader(
-        open_backend=lambda card, version: open_backend(card, version, cpu_threads=2),
+        open_backend=lambda card, version, is_cut_off: open_backend(card, version, cpu_threads=2),
         make_task=lambda spec: None,
         recorder=recorder,
     )
