@@ -8,6 +8,7 @@ from service.buckets import Bucket
 from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult
+from service.runtime.probe import Probe
 
 Ticket: TypeAlias = object
 """A batch in flight on a lane; opaque to everyone but the lane that gave it."""
@@ -68,6 +69,9 @@ class Backend(Protocol):
 
     def create_lane(self, lane_id: int) -> Lane:
         """Makes a lane; called on the thread that will own it."""
+
+    def create_probe(self, bucket: Bucket) -> Probe | None:
+        """Makes a probe of one bucket on the calling thread, which will own it; None where there is no device."""
 
     def close(self) -> None:
         """Frees what the lanes shared, after all of them are closed; idempotent."""

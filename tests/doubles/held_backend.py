@@ -81,6 +81,9 @@ class HeldBackend:
     def create_lane(self, lane_id: int) -> HeldLane:
         return HeldLane(self)
 
+    def create_probe(self, bucket: Bucket) -> None:
+        return None
+
     def let(self, count: int = 1) -> None:
         for _ in range(count):
             self.permits.release()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from service.buckets import Bucket
 from service.cards import LanesCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec, build_spec
 from service.runtime.onnx.lane import OnnxLane
 from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
+from service.runtime.probe import Probe
 from service.runtime.rows import input_plans, refuse_second_batch_axis
 from service.tensors import DType
 
@@ -86,6 +88,10 @@ class OnnxBackend:
         """
         session = open_session(self._model_path, threads=self._threads_per_lane)
         return OnnxLane(session, self._spec, model_path=self._model_path)
+
+    def create_probe(self, bucket: Bucket) -> Probe | None:
+        """None: there is no device."""
+        return None
 
     def close(self) -> None:
         """Nothing is shared by the lanes; idempotent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from service.buckets import Bucket
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec, build_spec
@@ -17,6 +18,7 @@ from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from service.runtime.trt.manifest import Machine, read_manifest
 from service.runtime.trt.plan import check_plan, read_plan
+from service.runtime.trt.probe import TensorRTProbe
 from service.runtime.trt.profiles import BucketShapes, card_for_engine
 
 PLATFORM = "tensorrt_plan"
@@ -99,6 +101,15 @@ class TensorRTBackend:
         lane = TensorRTLane(self._cuda, self._engine, self._spec)
         lane.open(self._shapes, device=self._spec.card.lanes.device)
         return lane
+
+    def create_probe(self, bucket: Bucket) -> TensorRTProbe:
+        """Makes a probe of one bucket, with a context, buffers and a graph of its own, on the calling thread.
+
+        Raises:
+            ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
+        """
+        shapes = next(each for each in self._shapes if each.bucket == bucket)
+        return TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, device=self._spec.card.lanes.device)
 
     def close(self) -> None:
         """Drops the engine, then its runtime, then the logger; idempotent. The lanes are closed before."""

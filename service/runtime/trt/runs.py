@@ -93,7 +93,15 @@ class BucketRun:
         if self.graph is not None:
             self.graph.launch(stream=stream)
         else:
-            trt_check(self._enqueue(stream), self._call, self._engine.errors, ExecutionFailed)
+            self.execute_eagerly(stream=stream)
+
+    def execute_eagerly(self, *, stream: Stream) -> None:
+        """Enqueues, whether there is a graph or not.
+
+        Raises:
+            ExecutionFailed: TensorRT refuses the batch; the run can be used again.
+        """
+        trt_check(self._enqueue(stream), self._call, self._engine.errors, ExecutionFailed)
 
     def download(self, *, stream: Stream) -> None:
         """Copies the outputs to the host, all tensors at once."""

@@ -1,0 +1,135 @@
+"""A spare place on the device where one bucket is timed by itself: no lane, no queue, no request takes part."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+
+import numpy as np
+
+from service.models import ModelSpec
+from service.requests import Clock
+from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.memory import DeviceBuffer
+from service.runtime.cuda.stream import Event, Stream
+from service.runtime.probe import LaunchTimes
+from service.runtime.trt.buffers import BufferSet, Layout
+from service.runtime.trt.context import scratch_bytes
+from service.runtime.trt.engine import Engine
+from service.runtime.trt.profiles import BucketShapes
+from service.runtime.trt.runs import BucketRun
+
+ROUND_LAUNCHES = 50
+"""Launches between two syncs: few enough for the driver's queue, which makes a launch wait once it is full."""
+
+
+class TensorRTProbe:
+    """One bucket with a context, buffers and a graph of its own. Implements `runtime.probe.Probe`.
+
+    Attributes:
+        graph_miss: why the bucket has no graph, or None.
+    """
+
+    def __init__(
+        self, run: BucketRun, stream: Stream, events: tuple[Event, Event], stack: ExitStack, clock: Clock
+    ) -> None:
+        self._run = run
+        self._stream = stream
+        self._begun, self._ended = events
+        self._stack = stack
+        self._clock = clock
+        self.graph_miss: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        cuda: Cuda,
+        engine: Engine,
+        spec: ModelSpec,
+        shapes: BucketShapes,
+        *,
+        device: int,
+        clock: Clock = time.perf_counter_ns,
+    ) -> TensorRTProbe:
+        """Allocates everything, runs the bucket once and captures its graph, on the calling thread.
+
+        Args:
+            cuda: the process's CUDA.
+            engine: what is executed.
+            spec: the model.
+            shapes: the bucket.
+            device: ordinal of the GPU.
+            clock: nanoseconds that only grow, for the host's times.
+
+        Raises:
+            ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
+        """
+        cuda.use_device(device)
+        needed_bytes = scratch_bytes(engine, shapes.profile)
+        with ExitStack() as stack:
+            stream = stack.enter_context(Stream(cuda))
+            begun, ended = (stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in "be")
+            scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes)) if needed_bytes else None
+            buffers = BufferSet(
+                cuda,
+                input_bytes=Layout.of(spec.inputs, shapes.inputs).nbytes,
+                output_bytes=Layout.of(spec.outputs, shapes.outputs).nbytes,
+            )
+            stack.callback(buffers.close)
+            run = BucketRun(cuda, engine, spec, shapes, buffers)
+            stack.callback(run.close)
+            run.bind(scratch, stream=stream)
+            miss = run.warm_up(stream=stream)
+            probe = cls(run, stream, (begun, ended), stack.pop_all(), clock)
+        probe.graph_miss = miss
+        return probe
+
+    def replay(self, launches: int) -> LaunchTimes | None:
+        """Times replays of the bucket's graph, one after another; None where it has none."""
+        return None if self._run.graph is None else self._timed(self._run.execute, launches)
+
+    def eager(self, launches: int) -> LaunchTimes:
+        """Times enqueues without the graph, one after another."""
+        return self._timed(self._run.execute_eagerly, launches)
+
+    def h2d(self, launches: int) -> LaunchTimes:
+        """Times uploads of the bucket's inputs from pinned memory."""
+        return self._timed(self._run.upload, launches)
+
+    def d2h(self, launches: int) -> LaunchTimes:
+        """Times downloads of the bucket's outputs to pinned memory."""
+        return self._timed(self._run.download, launches)
+
+    def close(self) -> None:
+        """Frees everything; idempotent."""
+        self._stack.close()
+
+    def __enter__(self) -> TensorRTProbe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _timed(self, launch: Callable[..., None], launches: int) -> LaunchTimes:
+        host_ns: list[int] = []
+        device_ns: list[float] = []
+        for first in range(0, launches, ROUND_LAUNCHES):
+            count = min(ROUND_LAUNCHES, launches - first)
+            device_ns.append(self._round(launch, count, host_ns) / count)
+        return LaunchTimes(device_ns=float(np.median(device_ns)), host_ns=float(statistics.median(host_ns)))
+
+    def _round(self, launch: Callable[..., None], count: int, host_ns: list[int]) -> int:
+        """Nanoseconds on the device from the first of `count` launches to the end of the last."""
+        self._begun.record(stream=self._stream)
+        for _ in range(count):
+            before_ns = self._clock()
+            launch(stream=self._stream)
+            host_ns.append(self._clock() - before_ns)
+        self._ended.record(stream=self._stream)
+        self._stream.sync()
+        return self._ended.elapsed_ns_since(self._begun)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from service.buckets import Bucket
+from service.errors import ExecutionFailed
+from service.runtime.cuda.device import LiveCounts
+from service.runtime.trt.probe import ROUND_LAUNCHES
+from tests.doubles.trt_models import DOUBLE
+from tests.service.runtime.trt.conftest import FakeBench, MakeBench
+
+
+def test_every_kind_of_launch_is_timed_and_all_is_freed(bench: FakeBench) -> None:
+    backend = bench.open("double")
+    before = bench.cuda.live
+    with backend.create_probe(Bucket(4)) as probe:
+        assert probe.graph_miss is None
+        for timed in (probe.replay, probe.eager, probe.h2d, probe.d2h):
+            times = timed(2 * ROUND_LAUNCHES + 1)
+            assert times is not None
+            assert times.device_ns >= 0
+            assert times.host_ns > 0
+    assert bench.cuda.live == before
+
+
+def test_an_eager_launch_is_none_of_the_graph(bench: FakeBench) -> None:
+    with bench.open("double").create_probe(Bucket(2)) as probe:
+        launched = bench.api.calls["cudaGraphLaunch"]
+        probe.eager(3)
+        assert bench.api.calls["cudaGraphLaunch"] == launched
+        probe.replay(3)
+        assert bench.api.calls["cudaGraphLaunch"] == launched + 3
+
+
+def test_without_a_graph_there_is_nothing_to_replay(make_bench: MakeBench) -> None:
+    stubborn = replace(DOUBLE, is_capturable=False)
+    bench = make_bench("10", models={"double": stubborn})
+    with bench.open("double").create_probe(Bucket(1)) as probe:
+        assert probe.replay(3) is None
+        assert "cannot be captured" in str(probe.graph_miss)
+        assert probe.eager(1).host_ns > 0
+
+
+def test_a_failed_opening_leaves_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench("10")
+    backend = bench.open("double")
+    bench.world.faults.enqueues = 1
+    with pytest.raises(ExecutionFailed, match="TensorRT refused"):
+        backend.create_probe(Bucket(1))
+    assert bench.cuda.live == LiveCounts()
