@@ -13,18 +13,31 @@ from service.errors import ModelLoadFailed
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.manifest import Manifest
 
-HEADER_BYTES = 28
+HEADER_BYTES = 29
 MAGIC = 0x74727466
-_VERSION_AT = 24
+RTX_MAGIC = 0x74727476
+TENSORRT = "TensorRT"
+TENSORRT_RTX = "TensorRT-RTX"
+_VERSION_AT = {struct.pack("<I", MAGIC): (TENSORRT, 24), struct.pack("<I", RTX_MAGIC): (TENSORRT_RTX, 25)}
+"""By a plan's first bytes: which of the two products built it, and where its version stands.
+
+That of TensorRT is what `trtexec --getPlanVersionOnly` reads; that of TensorRT-RTX was seen in plans of 1.4.0 and 1.7.1.
+"""
 
 ONNX_MAGIC = b"\x08"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """The TensorRT that built a plan: major, minor, patch and build."""
+    """What built a plan.
+
+    Attributes:
+        version: major, minor, patch and build.
+        product: `TENSORRT` or `TENSORRT_RTX`; neither runs the other's plans.
+    """
 
     version: tuple[int, int, int, int]
+    product: str = TENSORRT
 
     @property
     def text(self) -> str:
@@ -44,15 +57,16 @@ def read_header(plan: bytes, name: str) -> PlanHeader:
     """
     if not plan:
         raise ModelLoadFailed(f"{name} is empty; copy it again, or build it again from its ONNX model")
-    begins_as_plan = plan[:4] == struct.pack("<I", MAGIC)[: len(plan)]
-    if begins_as_plan and len(plan) < HEADER_BYTES:
+    found = next((found for magic, found in _VERSION_AT.items() if magic.startswith(plan[:4])), None)
+    if found is not None and len(plan) < HEADER_BYTES:
         raise ModelLoadFailed(
             f"{name} is cut off: it has {len(plan)} bytes, less than a plan's header; copy it again, or build it again"
         )
-    if not begins_as_plan:
+    if found is None:
         raise ModelLoadFailed(f"{name} is not a TensorRT plan: {_looks_like(plan)}")
-    major, minor, patch, build = plan[_VERSION_AT:HEADER_BYTES]
-    return PlanHeader((major, minor, patch, build))
+    product, start = found
+    major, minor, patch, build = plan[start : start + 4]
+    return PlanHeader((major, minor, patch, build), product)
 
 
 def check_plan(plan: bytes, name: str, flavour: Flavour, manifest: Manifest | None) -> PlanHeader:
@@ -68,12 +82,17 @@ def check_plan(plan: bytes, name: str, flavour: Flavour, manifest: Manifest | No
     if manifest is not None:
         manifest.check_content(plan, name)
     runtime = flavour.version_numbers[:2]
+    if header.product != (TENSORRT_RTX if flavour.name == "tensorrt_rtx" else TENSORRT):
+        raise ModelLoadFailed(
+            f"{name} was built by {header.product} {header.text}, this server runs {flavour.name} {flavour.version}; "
+            "neither product runs the other's plans: build it again with the server's"
+        )
     if header.version[:2] == runtime:
         return header
     if manifest is not None and manifest.is_version_compatible and header.version[:2] < runtime:
         return header
     raise ModelLoadFailed(
-        f"{name} was built by TensorRT {header.text}, this server runs {flavour.name} {flavour.version}; "
+        f"{name} was built by {header.product} {header.text}, this server runs {flavour.name} {flavour.version}; "
         f"{_mend(header, runtime)}"
     )
 
@@ -91,7 +110,7 @@ def read_plan(path: Path) -> bytes:
 
 
 def _mend(header: PlanHeader, runtime: tuple[int, ...]) -> str:
-    mend = f"build it again with the server's version, or install TensorRT {'.'.join(map(str, header.version[:3]))}"
+    mend = f"build it again with the server's version, or install {header.product} {'.'.join(map(str, header.version[:3]))}"
     if header.version[:2] > runtime:
         return f"{mend}: plans never run on an older one"
     return f"{mend} (a newer one runs it only if it was built version-compatible and its manifest says so)"

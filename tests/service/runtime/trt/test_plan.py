@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from service.errors import ModelLoadFailed
 from service.runtime.trt.flavour import Capabilities, Flavour
 from service.runtime.trt.manifest import Machine, Manifest
-from service.runtime.trt.plan import HEADER_BYTES, check_plan, read_header, read_plan
+from service.runtime.trt.plan import HEADER_BYTES, TENSORRT_RTX, check_plan, read_header, read_plan
 from tests.doubles.fake_tensorrt_model import plan_of
 from tests.doubles.trt_models import DOUBLE
 
 PLAN = plan_of(DOUBLE, (10, 13, 3, 9))
+RTX_PLAN = bytes.fromhex("76747274 00000000 02000000 00000000 2c517c00 00000000 00 01070174 76747274")
+"""The beginning of a plan of TensorRT-RTX 1.7.1.116."""
 
 
-def flavour(version: str) -> Flavour:
-    return Flavour("tensorrt", object(), version, Capabilities(True, True, True, True, True))
+def flavour(version: str, name: str = "tensorrt") -> Flavour:
+    return Flavour(name, object(), version, Capabilities(True, True, True, True, True))
 
 
 def manifest(plan: bytes, *, is_version_compatible: bool = False) -> Manifest:
@@ -44,7 +46,7 @@ def test_the_header_has_the_version() -> None:
     [
         (b"", "m.plan is empty"),
         (PLAN[:3], "m.plan is cut off: it has 3 bytes"),
-        (PLAN[: HEADER_BYTES - 1], "m.plan is cut off: it has 27 bytes"),
+        (PLAN[: HEADER_BYTES - 1], "m.plan is cut off: it has 28 bytes"),
         (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
         (b"PK\x03\x04" + bytes(40), "ZIP archive"),
         (b"\x08\x08\x12\x07pytorch" + bytes(40), "looks like an ONNX model"),
@@ -79,6 +81,17 @@ def test_the_same_major_and_minor_is_left_to_tensorrt(version: str) -> None:
 def test_another_version(version: str, is_compatible: bool, said: str) -> None:
     with pytest.raises(ModelLoadFailed, match=said):
         check_plan(PLAN, "m.plan", flavour(version), manifest(PLAN, is_version_compatible=is_compatible))
+
+
+def test_tensorrt_rtx_is_another_product() -> None:
+    header = check_plan(RTX_PLAN, "m.plan", flavour("1.7.1.116", "tensorrt_rtx"), None)
+    assert (header.text, header.product) == ("1.7.1.116", TENSORRT_RTX)
+    with pytest.raises(ModelLoadFailed, match=r"built by TensorRT-RTX 1\.7\.1\.116, .* neither product runs"):
+        check_plan(RTX_PLAN, "m.plan", flavour("1.7.1.116"), None)
+    with pytest.raises(ModelLoadFailed, match=r"built by TensorRT 10\.13\.3\.9, .* neither product runs"):
+        check_plan(PLAN, "m.plan", flavour("10.13.3.9", "tensorrt_rtx"), None)
+    with pytest.raises(ModelLoadFailed, match="install TensorRT-RTX 1.7.1: plans never run on an older one"):
+        check_plan(RTX_PLAN, "m.plan", flavour("1.4.0.76", "tensorrt_rtx"), None)
 
 
 def test_a_version_compatible_plan_runs_on_a_newer_one() -> None:
