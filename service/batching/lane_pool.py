@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
+from service.device_figures import LaneFigures
 from service.errors import ExecutionFailed, ServiceError
 from service.requests import Batch, BatchResult
 from service.runtime.protocol import Backend, Lane, Ticket
@@ -32,6 +33,7 @@ class LaneThread:
         self._on_done = on_done
         self._inbox: SimpleQueue[_Job] = SimpleQueue()
         self._open: deque[tuple[Batch, Ticket]] = deque()
+        self._lane: Lane | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -67,6 +69,10 @@ class LaneThread:
         assert self._thread is not None, "a lane that is not started, or closed, would never answer"
         self._inbox.put(batch)
 
+    def figures(self) -> LaneFigures:
+        """What the lane tells of its device; may be called on any thread, also before `start` and after `close`."""
+        return LaneFigures() if self._lane is None else self._lane.figures()
+
     def close(self) -> None:
         """Ends the thread after the batches given before, and closes the lane; idempotent. Blocks until then."""
         if self._thread is not None:
@@ -80,6 +86,7 @@ class LaneThread:
         except BaseException as error:
             made.set_exception(error)
             return
+        self._lane = lane
         made.set_result(None)
         try:
             self._serve(lane)
@@ -150,6 +157,15 @@ class LanePool:
     def call_each(self, function: Callable[[Lane], T]) -> tuple[T, ...]:
         """Runs `function` on every lane's own thread, one lane after another, and returns the results."""
         return tuple(lane.call(function) for lane in self._lanes)
+
+    def figures(self) -> tuple[LaneFigures, ...]:
+        """What each lane tells of its device; may be called on any thread, also after `close`."""
+        return tuple(lane.figures() for lane in self._lanes)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Device memory of what the lanes share."""
+        return self._backend.weights_bytes
 
     def dispatch(self, lane_id: int, batch: Batch) -> None:
         """Hands a batch to a lane."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -15,8 +16,9 @@ from service.runtime.protocol import Ticket
 
 
 class HeldLane:
-    def __init__(self, backend: HeldBackend) -> None:
+    def __init__(self, backend: HeldBackend, lane_id: int) -> None:
         self._backend = backend
+        self._lane_id = lane_id
         self.owner = threading.get_ident()
 
     def warm_up(self, bucket: Bucket) -> None:
@@ -47,7 +49,7 @@ class HeldLane:
         return BatchResult(outputs, BatchTimings(now, now, now, now))
 
     def figures(self) -> LaneFigures:
-        return LaneFigures()
+        return self._backend.figures[self._lane_id]
 
     def close(self) -> None:
         self._backend.closed_lanes += 1
@@ -73,13 +75,11 @@ class HeldBackend:
         self.max_open_count = 0
         self.closed_lanes = 0
         self.is_closed = False
-
-    @property
-    def weights_bytes(self) -> int:
-        return 0
+        self.figures = defaultdict[int, LaneFigures](LaneFigures)
+        self.weights_bytes = 0
 
     def create_lane(self, lane_id: int) -> HeldLane:
-        return HeldLane(self)
+        return HeldLane(self, lane_id)
 
     def create_probe(self, bucket: Bucket) -> None:
         return None

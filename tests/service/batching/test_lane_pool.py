@@ -11,6 +11,7 @@ import pytest
 
 from service.batching.lane_pool import LanePool, LaneThread, Outcome
 from service.buckets import Bucket
+from service.device_figures import LaneFigures
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.requests import Batch, BatchResult
 from service.runtime.protocol import Lane
@@ -226,3 +227,20 @@ def test_a_lane_that_cannot_be_made_closes_those_before_it(monkeypatch: pytest.M
 
 def test_a_lane_thread_can_be_closed_before_its_start() -> None:
     LaneThread(HeldBackend(make_spec(), clock=time.monotonic_ns), 0, Done()).close()
+
+
+def test_figures_of_every_lane_are_read_from_any_thread_before_and_after_its_life(benches: list[Bench]) -> None:
+    bench = Bench(lanes=2, held=False)
+    benches.append(bench)
+    assert bench.pool.figures() == (LaneFigures(), LaneFigures())
+    bench.pool.start()
+    bench.backend.figures.update({0: LaneFigures(h2d_bytes=7), 1: LaneFigures(h2d_bytes=9)})
+    assert [lane.h2d_bytes for lane in bench.pool.figures()] == [7, 9]
+    bench.pool.close()
+    assert [lane.h2d_bytes for lane in bench.pool.figures()] == [7, 9]
+
+
+def test_the_weights_are_the_backend_s(benches: list[Bench]) -> None:
+    bench = start(benches)
+    bench.backend.weights_bytes = 123
+    assert bench.pool.weights_bytes == 123
