@@ -21,7 +21,8 @@ TENSORRT_RTX = "TensorRT-RTX"
 _VERSION_AT = {struct.pack("<I", MAGIC): (TENSORRT, 24), struct.pack("<I", RTX_MAGIC): (TENSORRT_RTX, 25)}
 """By a plan's first bytes: which of the two products built it, and where its version stands.
 
-That of TensorRT is what `trtexec --getPlanVersionOnly` reads; that of TensorRT-RTX was seen in plans of 1.4.0 and 1.7.1.
+That of TensorRT is what `trtexec --getPlanVersionOnly` reads; that of TensorRT-RTX was seen in plans of its 1.4 and
+1.7.
 """
 
 ONNX_MAGIC = b"\x08"
@@ -110,7 +111,8 @@ def read_plan(path: Path) -> bytes:
 
 
 def _mend(header: PlanHeader, runtime: tuple[int, ...]) -> str:
-    mend = f"build it again with the server's version, or install {header.product} {'.'.join(map(str, header.version[:3]))}"
+    release = ".".join(map(str, header.version[:3]))
+    mend = f"build it again with the server's version, or install {header.product} {release}"
     if header.version[:2] > runtime:
         return f"{mend}: plans never run on an older one"
     return f"{mend} (a newer one runs it only if it was built version-compatible and its manifest says so)"

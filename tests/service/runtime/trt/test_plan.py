@@ -90,7 +90,7 @@ def test_tensorrt_rtx_is_another_product() -> None:
         check_plan(RTX_PLAN, "m.plan", flavour("1.7.1.116"), None)
     with pytest.raises(ModelLoadFailed, match=r"built by TensorRT 10\.13\.3\.9, .* neither product runs"):
         check_plan(PLAN, "m.plan", flavour("10.13.3.9", "tensorrt_rtx"), None)
-    with pytest.raises(ModelLoadFailed, match="install TensorRT-RTX 1.7.1: plans never run on an older one"):
+    with pytest.raises(ModelLoadFailed, match=r"install TensorRT-RTX 1\.7\.1: plans never run on an older one"):
         check_plan(RTX_PLAN, "m.plan", flavour("1.4.0.76", "tensorrt_rtx"), None)
 
 
