@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from service.bfloat16 import bfloat16_bits
+from service.buckets import Bucket, DimSizes
+from service.models import ModelSpec
+from service.requests import Batch, InferenceRequest, Stamps
 from service.tensors import DType, HostArray
+
+SEED = 20240229
+"""Of all synthetic values, so that every start-up runs on the same ones."""
 
 
 def synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], scale: float = 1.0) -> HostArray:
@@ -16,3 +22,32 @@ def synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, .
         return rng.integers(0, 2, shape, np.uint8).astype(dtype.numpy)
     values = rng.random(shape, np.float32) * np.float32(scale)
     return bfloat16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+
+
+def synthetic_request(
+    spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int = SEED, scale: float = 1.0
+) -> InferenceRequest:
+    """A request of `rows` rows for every output; floats in [0, `scale`), the rest as `synthetic_values` says."""
+    rng = np.random.default_rng(seed)
+    sizes = spec.dim_sizes(dims, rows)
+    inputs = tuple(synthetic_values(rng, tensor.dtype, tensor.resolve(sizes), scale) for tensor in spec.inputs)
+    return request_of(spec, inputs, dims=dims, rows=rows)
+
+
+def request_of(spec: ModelSpec, inputs: tuple[HostArray, ...], *, dims: DimSizes, rows: int) -> InferenceRequest:
+    """A request of given inputs for every output, which no client waits for."""
+    return InferenceRequest(
+        inputs=inputs,
+        rows=rows,
+        dims=dims,
+        outputs=tuple(range(len(spec.outputs))),
+        priority=1,
+        deadline_ns=0,
+        nbytes=sum(values.nbytes for values in inputs),
+        stamps=Stamps(0),
+    )
+
+
+def synthetic_batch(spec: ModelSpec, bucket: Bucket) -> Batch:
+    """One request that fills the bucket: the same values every time, floats in [0, 1), integers 0 or 1."""
+    return Batch(bucket, (synthetic_request(spec, bucket.dims, rows=bucket.padded_size),), bucket.padded_size)

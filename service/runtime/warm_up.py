@@ -9,18 +9,16 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from service.bfloat16 import bfloat16_values
 from service.buckets import Bucket, BucketTable, CostTable, DimSizes
 from service.errors import ExecutionFailed, ModelLoadFailed, ServiceError
 from service.models import ModelSpec
-from service.requests import Batch, Clock, InferenceRequest, Stamps
+from service.requests import Batch, Clock
+from service.runtime.differences import as_floats, largest_difference
 from service.runtime.protocol import Lane
-from service.runtime.synthetic import synthetic_values
+from service.runtime.synthetic import SEED, synthetic_batch, synthetic_request
 from service.tensors import DType, HostArray, TensorSpec
 from service.units import NS_PER_MS
 
@@ -28,14 +26,10 @@ MAX_REPEATS = 5
 REPEAT_BUDGET_NS = 60 * NS_PER_MS
 LONG_RUN_NS = 150 * NS_PER_MS
 
-FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
-
 _log = logging.getLogger(__name__)
 
 PROBE_SIZES = (64, 32, 16, 8, 224, 128, 256, 512, 1)
 """Sizes tried for dimensions without buckets; image models want multiples of 32, sequence models few."""
-
-_SEED = 20240229
 
 # Not a power of two, so that the pattern of repeated rows never coincides with a batch size.
 _DISTINCT_ROWS = 3
@@ -100,12 +94,6 @@ def check_batch_invariance(lane: Lane, spec: ModelSpec) -> None:
         _check_dims(lane, spec, dims)
 
 
-def synthetic_batch(spec: ModelSpec, bucket: Bucket) -> Batch:
-    """One request that fills the bucket: the same values every time, floats in [0, 1), integers 0 or 1."""
-    request = _synthetic_request(spec, bucket.dims, rows=bucket.padded_size, seed=_SEED)
-    return Batch(bucket, (request,), bucket.padded_size)
-
-
 def without_noise(measured_ns: Mapping[Bucket, int], buckets: BucketTable) -> dict[Bucket, int]:
     """Costs raised to that of the dearest bucket they cover: a larger batch, or larger dims, is never cheaper."""
     return {
@@ -126,28 +114,10 @@ def _median_cost_ns(lane: Lane, batch: Batch) -> int:
     return int(statistics.median(durations_ns))
 
 
-def _synthetic_request(
-    spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int, scale: float = 1.0
-) -> InferenceRequest:
-    rng = np.random.default_rng(seed)
-    sizes = spec.dim_sizes(dims, rows)
-    inputs = tuple(synthetic_values(rng, tensor.dtype, tensor.resolve(sizes), scale) for tensor in spec.inputs)
-    return InferenceRequest(
-        inputs=inputs,
-        rows=rows,
-        dims=dims,
-        outputs=tuple(range(len(spec.outputs))),
-        priority=1,
-        deadline_ns=0,
-        nbytes=sum(values.nbytes for values in inputs),
-        stamps=Stamps(0),
-    )
-
-
 def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes) -> None:
     rows = [
         # Of different magnitudes, so that a shape or a scale that follows the values shows.
-        _synthetic_request(spec, dims, rows=1, seed=_SEED + index, scale=8.0**index)
+        synthetic_request(spec, dims, rows=1, seed=SEED + index, scale=8.0**index)
         for index in range(_DISTINCT_ROWS)
     ]
     smallest, largest = spec.buckets.batch_sizes[0], spec.buckets.batch_sizes[-1]
@@ -169,7 +139,7 @@ def _runnable_dims(lane: Lane, spec: ModelSpec) -> DimSizes:
     """Dims that the model can run, with one common size for those that are served exactly."""
     for size in PROBE_SIZES:
         dims = tuple(size if sizes is None else sizes[0] for sizes in spec.buckets.dim_sizes)
-        row = _synthetic_request(spec, dims, rows=1, seed=_SEED)
+        row = synthetic_request(spec, dims, rows=1, seed=SEED)
         try:
             lane.sync(lane.enqueue(Batch(Bucket(spec.buckets.batch_sizes[0], dims), (row,), 1)))
         except ServiceError:
@@ -209,30 +179,16 @@ def _disagreement(output: TensorSpec, wanted: Sequence[HostArray], got: Sequence
         if output.dtype in {DType.BYTES, DType.BOOL}:
             return f"differs in {np.count_nonzero(want_row != got_row)} of {want_row.size} values"
         allowed = _tolerance(output.dtype, want_row)
-        largest = _largest_difference(_as_floats(want_row, output.dtype), _as_floats(got_row, output.dtype))
+        largest = largest_difference(as_floats(want_row, output.dtype), as_floats(got_row, output.dtype))
         if not largest <= allowed:
             return f"differs by up to {largest:.3g}, allowed is {allowed:.3g}"
     return None
-
-
-def _largest_difference(wanted: FloatArray, got: FloatArray) -> float:
-    """Largest magnitude of the difference; equal infinities and NaN in the same places count as equal."""
-    is_same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
-    with np.errstate(invalid="ignore"):
-        return float(np.max(np.abs(wanted - got), where=~is_same, initial=0.0))
-
-
-def _as_floats(values: HostArray, dtype: DType) -> FloatArray:
-    """As float64, or FP32 as it is: an output may have tens of millions of values."""
-    if dtype is DType.FP32:
-        return values.astype(np.float32, copy=False)
-    return (bfloat16_values(values) if dtype is DType.BF16 else values).astype(np.float64)
 
 
 def _tolerance(dtype: DType, row: HostArray) -> float:
     """Largest difference allowed: 0 for integers, else a share of the largest finite magnitude in the row alone."""
     if dtype not in _DTYPE_TOLERANCE:
         return 0.0
-    wanted = _as_floats(row, dtype)
+    wanted = as_floats(row, dtype)
     peak = float(np.max(np.abs(wanted), where=np.isfinite(wanted), initial=0.0))
     return _DTYPE_TOLERANCE[dtype] * peak + _ABSOLUTE_TOLERANCE

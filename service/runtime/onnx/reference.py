@@ -1,0 +1,88 @@
+"""ONNX Runtime on the CPU as the reference that other backends' answers are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.bfloat16 import bfloat16_values
+from service.errors import ExecutionFailed, ModelLoadFailed
+from service.models import ModelSpec
+from service.runtime.onnx.session import input_tensors, open_session, output_tensors, without_paths
+from service.tensors import DType, HostArray, TensorSpec
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+class OnnxReference:
+    """One ONNX model as it is, all optimisations on. Implements `runtime.golden.Reference`; used by one thread."""
+
+    def __init__(self, session: InferenceSession, spec: ModelSpec, model_path: Path) -> None:
+        self._session = session
+        self._model_path = model_path
+        self._inputs = tuple(zip(spec.inputs, _matching("input", spec.inputs, input_tensors(session)), strict=True))
+        _matching("output", spec.outputs, output_tensors(session))
+        self._output_names = [tensor.name for tensor in spec.outputs]
+
+    def run(self, inputs: Sequence[HostArray]) -> tuple[HostArray, ...]:
+        """As `Reference.run`: an input is cast where the ONNX model wants another type than `spec` has.
+
+        Raises:
+            ExecutionFailed: ONNX Runtime cannot run on them.
+        """
+        feeds = {
+            own.name: _cast(values, given.dtype, own.dtype)
+            for (given, own), values in zip(self._inputs, inputs, strict=True)
+        }
+        try:
+            return tuple(self._session.run(self._output_names, feeds))
+        except Exception as error:
+            raise ExecutionFailed(
+                f"ONNX Runtime cannot run {self._model_path.name} as the reference: "
+                f"{without_paths(str(error), self._model_path)}"
+            ) from error
+
+
+def open_reference(model_path: Path, spec: ModelSpec, *, cpu_threads: int) -> OnnxReference:
+    """Opens the ONNX model that a plan was built from; blocking, for seconds where it is large.
+
+    Args:
+        model_path: the ONNX file.
+        spec: what is compared with it: the order of inputs and outputs, and their types.
+        cpu_threads: intra-op threads.
+
+    Raises:
+        ModelLoadFailed: ONNX Runtime is not installed or refuses the model, a tensor of `spec` is not in it, or one of
+            its tensors is BF16, which ONNX Runtime cannot pass to NumPy.
+    """
+    return OnnxReference(open_session(model_path, threads=cpu_threads), spec, model_path)
+
+
+def _matching(role: str, wanted: Sequence[TensorSpec], own: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The model's own tensors in the order of those that are wanted."""
+    by_name = {tensor.name: tensor for tensor in own}
+    for tensor in wanted:
+        if tensor.name not in by_name:
+            raise ModelLoadFailed(
+                f"{role} '{tensor.name}' is not in the ONNX model, which has {sorted(by_name)}; "
+                "put the model beside the plan that the plan was built from"
+            )
+        if by_name[tensor.name].dtype is DType.BF16:
+            raise ModelLoadFailed(
+                f"{role} '{tensor.name}' of the ONNX model is BF16, which ONNX Runtime cannot compare; "
+                "cast it to FP32 inside the model"
+            )
+    if role == "input" and len(by_name) > len(wanted):
+        raise ModelLoadFailed(
+            f"the ONNX model has the inputs {sorted(by_name)}, the plan {sorted(tensor.name for tensor in wanted)}; "
+            "put the model beside the plan that the plan was built from"
+        )
+    return tuple(by_name[tensor.name] for tensor in wanted)
+
+
+def _cast(values: HostArray, given: DType, wanted: DType) -> HostArray:
+    if given is wanted:
+        return values
+    return (bfloat16_values(values) if given is DType.BF16 else values).astype(wanted.numpy)
