@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from service.errors import ModelLoadFailed
 from service.runtime.trt.engine import Engine
+
+_PROFILE = re.compile(r" \[profile (\d+)\]$")
+_TYPE = re.compile(r"\b(BF16|BFLOAT16|FP\d{1,2}|FLOAT|HALF|U?INT\d{1,2}|BOOL)\b", re.IGNORECASE)
+_TYPE_WORDS = {"FLOAT": "FP32", "HALF": "FP16", "BFLOAT16": "BF16"}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTensor:
+    """What a layer reads or writes.
+
+    Attributes:
+        name: the tensor's, unique within the engine.
+        dims: extents; -1 where the inspector was not told the shapes.
+        dtype: such as `FP16`; empty where the inspector does not say it.
+        format: how it lies in memory, in TensorRT's words.
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    dtype: str
+    format: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +46,34 @@ class LayerInfo:
     name: str
     kind: str
     details: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> tuple[LayerTensor, ...]:
+        """What it reads; empty where the engine was built to keep names alone."""
+        return tuple(map(_layer_tensor, self.details.get("Inputs", ())))
+
+    @property
+    def outputs(self) -> tuple[LayerTensor, ...]:
+        """What it writes; likewise."""
+        return tuple(map(_layer_tensor, self.details.get("Outputs", ())))
+
+    @property
+    def tactic(self) -> str:
+        """The kernel's name, or TensorRT's number for it; empty where it has neither."""
+        value = str(self.details.get("TacticValue", ""))
+        return str(self.details.get("TacticName") or ("" if value.strip("0x") == "" else value))
+
+    @property
+    def profile(self) -> int:
+        """The optimization profile that it belongs to: TensorRT writes every number but 0 into the name."""
+        found = _PROFILE.search(self.name)
+        return int(found[1]) if found else 0
+
+    @property
+    def precision(self) -> str:
+        """The type that it computes in, such as `FP16` or from and to `FP32→FP16`; empty if it is not known."""
+        ends = [tensors[0].dtype for tensors in (self.inputs, self.outputs) if tensors]
+        return "→".join(dict.fromkeys(dtype for dtype in ends if dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +114,20 @@ def _layer(layer: str | Mapping[str, Any]) -> LayerInfo:
     if isinstance(layer, str):
         return LayerInfo(layer, "", {})
     return LayerInfo(str(layer["Name"]), str(layer.get("LayerType", "")), layer)
+
+
+def _layer_tensor(tensor: Mapping[str, Any]) -> LayerTensor:
+    """Until version 10 type and layout are one text, such as `Row major linear FP16 format`, from 11 on two."""
+    layout = str(tensor.get("Format/Datatype", tensor.get("Format", "")))
+    words = str(tensor.get("Datatype", tensor.get("DataType", layout)))
+    found = _TYPE.search(words)
+    dtype = found[0].upper() if found else ""
+    return LayerTensor(
+        name=str(tensor.get("Name", "")),
+        dims=tuple(map(int, tensor.get("Dimensions", ()))),
+        dtype=_TYPE_WORDS.get(dtype, dtype),
+        format=layout,
+    )
 
 
 def _tensors(content: Mapping[str, Any]) -> tuple[str, ...]:
