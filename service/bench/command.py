@@ -1,0 +1,67 @@
+"""Behind `inferlane bench`: measures, then prints tables or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import orjson
+from rich.console import Console
+
+from service.bench.measure import Trial
+from service.bench.report import ceilings_table, lanes_table, to_dicts
+from service.bench.run import bench_buckets, bench_mixed, open_model, parse_lengths
+from service.machine import default_threads
+from service.settings import Settings
+
+
+def buckets(settings: Settings, model: str, labels: Sequence[str], trial: Trial, *, as_json: bool) -> None:
+    """Prints what the device alone does, and what lanes do, per bucket.
+
+    Raises:
+        ServiceError: as `bench_buckets`.
+    """
+    backend = open_model(settings.repository, model, cpu_threads=settings.cpu_threads or default_threads())
+    spec = backend.spec
+    figures = list(bench_buckets(backend, labels, trial))
+    if as_json:
+        _print_json(to_dicts(figures))
+        return
+    console = Console()
+    if any(each.ceiling is not None for each in figures):
+        console.print(ceilings_table(spec, figures))
+    console.print(lanes_table(spec, figures))
+
+
+def mixed(
+    settings: Settings, model: str, dims: Sequence[str], *, concurrency: int, duration_s: float, as_json: bool
+) -> None:
+    """Prints what the served model does with single rows of mixed sizes.
+
+    Raises:
+        ServiceError: as `bench_mixed`.
+    """
+    figures = asyncio.run(
+        bench_mixed(
+            settings.repository,
+            model,
+            parse_lengths(dims),
+            concurrency=concurrency,
+            duration_s=duration_s,
+            cpu_threads=settings.cpu_threads or default_threads(),
+        )
+    )
+    if as_json:
+        _print_json(asdict(figures))
+        return
+    Console().print(
+        f"{model}: {figures.requests_per_s:,.0f} requests/s with {figures.concurrency} in flight, "
+        f"p50 {figures.p50_ms:.2f} ms, p99 {figures.p99_ms:.2f} ms",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _print_json(value: object) -> None:
+    Console().print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode(), markup=False, soft_wrap=True)

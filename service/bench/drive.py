@@ -1,0 +1,150 @@
+"""Drives lanes as fast as they take batches, each on a thread of its own, as the batcher would under endless load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from service.batching.lane_pool import LaneThread
+from service.requests import Batch, Clock
+from service.runtime.protocol import Backend, Lane, Ticket
+
+WARM_BATCHES = 20
+"""Batches before the measured time: the first ones find cold caches, and clocks that the device has lowered."""
+
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DriveResult:
+    """What one or several lanes did together.
+
+    Attributes:
+        batches: finished within the measured time.
+        duration_s: the measured time.
+        host_s: time that the lanes' threads kept a core busy in it, together.
+        durations_ns: of every batch, from the lane's taking it to its results, in no order.
+    """
+
+    batches: int
+    duration_s: float
+    host_s: float
+    durations_ns: tuple[int, ...]
+
+    @property
+    def batches_per_s(self) -> float:
+        """Throughput of all lanes together."""
+        return self.batches / self.duration_s
+
+    @property
+    def host_us_per_batch(self) -> float:
+        """Microseconds of one core per batch: gather, launches, scatter, and a wait that spins."""
+        return self.host_s / self.batches * 1e6
+
+
+class DrivenLanes:
+    """Lanes with their threads, warm in some buckets, that are driven again and again; used by one thread.
+
+    Args:
+        backend: makes the lanes; closed by whoever opened it.
+        count: lanes.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(self, backend: Backend, count: int, *, clock: Clock = time.monotonic_ns) -> None:
+        self._depth = backend.lane_depth
+        self._lanes = tuple(LaneThread(backend, lane_id, _no_batches) for lane_id in range(count))
+        self._clock = clock
+
+    def start(self, warm_up: Callable[[Lane], None]) -> None:
+        """Makes the lanes and lets `warm_up` prepare each, on its own thread, one after another.
+
+        Raises:
+            ServiceError: a lane could not be made or warmed; those that were made are closed.
+        """
+        try:
+            for lane in self._lanes:
+                lane.start()
+                lane.call(warm_up)
+        except BaseException:
+            self.close()
+            raise
+
+    def drive(self, batches: Sequence[Batch], duration_s: float) -> DriveResult:
+        """Gives every lane `batches`, over and over, for `duration_s`; as many at once as a lane holds.
+
+        Raises:
+            ServiceError: a lane failed.
+        """
+        start = threading.Barrier(len(self._lanes))
+
+        def run(lane: Lane) -> DriveResult:
+            return _drive_one(lane, batches, duration_s, depth=self._depth, start=start, clock=self._clock)
+
+        with ThreadPoolExecutor(len(self._lanes)) as callers:
+            results = list(callers.map(lambda lane: lane.call(run), self._lanes))
+        return DriveResult(
+            batches=sum(result.batches for result in results),
+            duration_s=max(result.duration_s for result in results),
+            host_s=sum(result.host_s for result in results),
+            durations_ns=tuple(duration for result in results for duration in result.durations_ns),
+        )
+
+    def close(self) -> None:
+        """Closes every lane; idempotent."""
+        for lane in self._lanes:
+            lane.close()
+
+
+def _drive_one(
+    lane: Lane, batches: Sequence[Batch], duration_s: float, *, depth: int, start: threading.Barrier, clock: Clock
+) -> DriveResult:
+    feed = _Feed(lane, batches, depth)
+    try:
+        for _ in range(WARM_BATCHES):
+            feed.step()
+        start.wait(START_TIMEOUT_S)
+        durations_ns = []
+        host_from_ns, from_ns = time.thread_time_ns(), clock()
+        until_ns = from_ns + round(duration_s * 1e9)
+        while (now_ns := clock()) < until_ns:
+            durations_ns.append(feed.step())
+        host_ns = time.thread_time_ns() - host_from_ns
+    except BaseException:
+        start.abort()
+        raise
+    finally:
+        feed.finish()
+    return DriveResult(len(durations_ns), (now_ns - from_ns) / 1e9, host_ns / 1e9, tuple(durations_ns))
+
+
+class _Feed:
+    """Keeps a lane full: every step finishes the oldest batch and begins another."""
+
+    def __init__(self, lane: Lane, batches: Sequence[Batch], depth: int) -> None:
+        self._lane = lane
+        self._batches = batches
+        self._depth = depth
+        self._next = 0
+        self._open: deque[Ticket] = deque()
+
+    def step(self) -> int:
+        """How long the batch took that this step finished, in nanoseconds."""
+        while len(self._open) < self._depth:
+            batch = self._batches[self._next % len(self._batches)]
+            self._next += 1
+            self._open.append(self._lane.enqueue(batch))
+        timings = self._lane.sync(self._open.popleft()).timings
+        return timings.copied_out - timings.started
+
+    def finish(self) -> None:
+        while self._open:
+            self._lane.sync(self._open.popleft())
+
+
+def _no_batches(lane_id: int, batch: Batch, outcome: object) -> None:
+    raise AssertionError("a driven lane gets its batches from its own thread")

@@ -1,0 +1,103 @@
+"""`inferlane bench`: opens one model of a repository and measures it, with no server running."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from service.app import open_backend
+from service.bench.measure import BucketFigures, Trial, measure
+from service.bench.mixed import MixedFigures, run_mixed
+from service.buckets import Bucket
+from service.errors import InvalidInput
+from service.models import ModelSpec
+from service.repository.card import load_card
+from service.repository.layout import find
+from service.repository.loader import ModelLoader
+from service.runtime.protocol import Backend
+from service.telemetry.recorder import NullRecorder
+
+
+def open_model(repository: Path, name: str, *, cpu_threads: int) -> Backend:
+    """Opens the highest version of a model, as the server would.
+
+    Raises:
+        ServiceError: there is no such model, or it cannot be opened.
+    """
+    folder = find(repository, name)
+    return open_backend(load_card(folder.path), folder.version(), cpu_threads=cpu_threads)
+
+
+def bench_buckets(backend: Backend, labels: Sequence[str], trial: Trial) -> Iterable[BucketFigures]:
+    """Measures buckets one after another, the largest first; closes the backend at the end.
+
+    Args:
+        backend: the opened model.
+        labels: which buckets, such as `8x128`; all known ones if there are none.
+        trial: how.
+
+    Raises:
+        InvalidInput: there is no such bucket.
+        ServiceError: the model failed.
+    """
+    with closing(backend):
+        for bucket in _buckets(backend.spec, labels):
+            yield measure(backend, bucket, trial)
+
+
+async def bench_mixed(
+    repository: Path,
+    name: str,
+    lengths: Mapping[str, tuple[int, int]],
+    *,
+    concurrency: int,
+    duration_s: float,
+    cpu_threads: int,
+) -> MixedFigures:
+    """Loads the model as the server would and keeps single rows of mixed lengths in flight.
+
+    Raises:
+        ServiceError: the model cannot be loaded, or as `run_mixed`.
+    """
+    folder = find(repository, name)
+    loader = ModelLoader(
+        open_backend=lambda card, version, _: open_backend(card, version, cpu_threads=cpu_threads),
+        make_task=lambda spec: None,
+        recorder=NullRecorder(),
+    )
+    served = await loader.load(folder, folder.version(), lambda progress: None)
+    try:
+        return await run_mixed(served, lengths, concurrency=concurrency, duration_s=duration_s)
+    finally:
+        await asyncio.to_thread(served.batcher.close)
+
+
+def parse_lengths(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """`sequence=8:512` becomes {"sequence": (8, 512)}.
+
+    Raises:
+        InvalidInput: a text has another form, or the range is empty.
+    """
+    lengths = {}
+    for text in texts:
+        name, _, sizes = text.partition("=")
+        low, _, high = sizes.partition(":")
+        if not (low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
+            raise InvalidInput(f"--dim {text!r} is no range of sizes; write the name and the range, sequence=8:512")
+        lengths[name] = (int(low), int(high))
+    return lengths
+
+
+def _buckets(spec: ModelSpec, labels: Sequence[str]) -> list[Bucket]:
+    known = {bucket.label: bucket for bucket in spec.buckets.known()}
+    if not known:
+        raise InvalidInput(
+            f"model '{spec.name}' runs at every size of {', '.join(spec.buckets.exact_dims)}, so it has no buckets to "
+            "measure; name sizes in [buckets] of its card"
+        )
+    unknown = [label for label in labels if label not in known]
+    if unknown:
+        raise InvalidInput(f"model '{spec.name}' has no bucket {', '.join(unknown)}; it has {', '.join(known)}")
+    return [known[label] for label in labels or known]
