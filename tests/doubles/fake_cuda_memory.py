@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +23,7 @@ class FakeMemory(FakeStreams):
     Attributes:
         pageable_copies: asynchronous copies whose host side was neither pinned nor registered.
         graph_bytes: what every instantiated graph takes of the device.
+        library_bytes: what libraries such as TensorRT have allocated on their own, by device.
     """
 
     cudaHostAllocPortable = 1
@@ -32,6 +34,7 @@ class FakeMemory(FakeStreams):
         self.total_bytes = total_bytes
         self.graph_bytes = 1 << 16
         self.pageable_copies = 0
+        self.library_bytes: Counter[int] = Counter()
         self._next_address = 0x7_0000_0000_0000
         self._device: list[Block] = []
         self._pinned: list[Block] = []
@@ -155,4 +158,4 @@ class FakeMemory(FakeStreams):
         device = self._current_device
         buffers = sum(block.data.nbytes for block in self._device if block.device == device and not block.is_freed)
         graphs = sum(isinstance(value, Exec) and value.device == device for value in self._handles.values())
-        return self.total_bytes - buffers - graphs * self.graph_bytes
+        return self.total_bytes - buffers - graphs * self.graph_bytes - self.library_bytes[device]

@@ -31,12 +31,14 @@ class IExecutionContext:
         self._addresses: dict[str, int] = {}
         self._scratch: tuple[int, int] | None = None
         self._is_warm = False
+        self._device = world.take_memory(engine._model.persistent_bytes)
         self.active_optimization_profile = -1
         if engine._shares_profiles() or not engine._users.get(0):
             self._take(0)
 
     def __del__(self) -> None:
         self._release()
+        self._world.give_memory(self._device, self._engine._model.persistent_bytes)
         self._world.deaths.append("context")
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:

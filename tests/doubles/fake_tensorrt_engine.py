@@ -85,8 +85,10 @@ class ICudaEngine:
         self._users: dict[int, int] = {}
         self.num_io_tensors = len(self._tensors)
         self.num_optimization_profiles = len(model.profiles)
+        self._device = world.take_memory(model.weights_bytes)
 
     def __del__(self) -> None:
+        self._world.give_memory(self._device, self._model.weights_bytes)
         self._world.deaths.append("engine")
 
     def get_tensor_name(self, index: int) -> str:

@@ -54,6 +54,8 @@ class FakeModel:
         layouts: format descriptions other than linear.
         shares_profiles: whether 8.6 was asked for PROFILE_SHARING_0806.
         is_capturable: whether a capture of it succeeds.
+        weights_bytes: of the device, for an engine.
+        persistent_bytes: of the device, for a context; never shared.
         replay_error: added to the outputs of captured work alone.
     """
 
@@ -68,6 +70,8 @@ class FakeModel:
     shares_profiles: bool = True
     is_capturable: bool = True
     replay_error: int = 0
+    weights_bytes: int = 3 << 20
+    persistent_bytes: int = 5 << 10
 
 
 def plan_of(model: FakeModel, version: tuple[int, int, int, int]) -> bytes:

@@ -59,6 +59,15 @@ class World:
     deaths: list[str] = field(default_factory=list)
     static_contexts: int = 0
 
+    def take_memory(self, nbytes: int) -> int:
+        """Takes memory of the calling thread's device, and says which that is."""
+        device = self.cuda._current_device
+        self.cuda.library_bytes[device] += nbytes
+        return device
+
+    def give_memory(self, device: int, nbytes: int) -> None:
+        self.cuda.library_bytes[device] -= nbytes
+
 
 def surface(base: type, world: World) -> type:
     """`base` as the generation has it."""

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.buckets import Bucket
+from service.device_figures import MemoryOwner
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
 from service.runtime.cuda.device import LiveCounts
@@ -54,9 +55,11 @@ class LaneCases:
                 assert_right(name, batch, lane.sync(ticket).outputs)
 
         run()
-        assert lane.graph_misses == {}
-        assert lane.eager_runs.total() == 0
-        assert lane.replays.total() > 0
+        figures = lane.figures()
+        assert figures.graph_misses == {}
+        assert sum(figures.eager_runs.values()) == 0
+        assert sum(figures.replays.values()) > 0
+        assert figures.h2d_bytes > 0 < figures.d2h_bytes
 
     @pytest.mark.parametrize("name", NAMES)
     def test_the_warm_up_of_every_backend_passes(self, bench: TrtBench, name: str) -> None:
@@ -121,8 +124,10 @@ class LaneCases:
         backend = bench.open("sequence")
         lane = bench.lane(backend)
         assert bench.cuda.live.graphs == before.graphs + LANE_DEPTH * len(tuple(backend.spec.buckets.known()))
+        assert lane.figures().device_bytes[MemoryOwner.BUFFERS] > 0
         lane.close()
         lane.close()
+        assert lane.figures().device_bytes == {}
         backend.close()
         backend.close()
         assert bench.cuda.live == before == LiveCounts()

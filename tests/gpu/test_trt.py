@@ -182,7 +182,7 @@ def test_a_plan_that_was_cut_off_is_refused(
 def test_convolutions_in_every_bucket(bench: TrtBench) -> None:
     backend = bench.open("tower")
     lane = bench.lane(backend)
-    assert lane.graph_misses == {}
+    assert lane.figures().graph_misses == {}
     assert backend.spec.buckets.batch_sizes == (1, 2, 4, 8, 16)
     for bucket in backend.spec.buckets.known():
         batch = synthetic_batch(backend.spec, bucket)

@@ -27,11 +27,14 @@ PLATFORM = "tensorrt_plan"
 class TensorRTBackend:
     """One plan on one GPU. Implements `runtime.protocol.Backend`."""
 
-    def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: Sequence[BucketShapes]) -> None:
+    def __init__(
+        self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: Sequence[BucketShapes], *, weights_bytes: int
+    ) -> None:
         self._cuda = cuda
         self._engine = engine
         self._spec = spec
         self._shapes = tuple(shapes)
+        self._weights_bytes = weights_bytes
 
     @classmethod
     def open(cls, card: ModelCard, *, version: str, plan_path: Path, flavour: Flavour, cuda: Cuda) -> TensorRTBackend:
@@ -55,6 +58,7 @@ class TensorRTBackend:
         cuda.use_device(card.lanes.device)
         if manifest is not None:
             manifest.check_machine(_machine(cuda, card.lanes.device), plan_path.name)
+        free_before = cuda.memory_info().free_bytes
         engine = Engine.deserialise(
             flavour,
             plan,
@@ -63,6 +67,7 @@ class TensorRTBackend:
             host_code_allowed=manifest is not None and manifest.is_version_compatible,
         )
         try:
+            weights_bytes = max(0, free_before - cuda.memory_info().free_bytes)
             spec = _spec(card, version, engine)
             with Stream(cuda) as stream:
                 shapes = survey(engine, spec, stream=stream)
@@ -70,7 +75,7 @@ class TensorRTBackend:
         except BaseException:
             engine.close()
             raise
-        return cls(cuda, engine, spec, shapes)
+        return cls(cuda, engine, spec, shapes, weights_bytes=weights_bytes)
 
     @property
     def spec(self) -> ModelSpec:
@@ -89,8 +94,11 @@ class TensorRTBackend:
 
     @property
     def weights_bytes(self) -> int:
-        """Not known yet, so none."""
-        return 0
+        """What the device's free memory shrank by while the engine was deserialised.
+
+        Approximate: whoever else allocates at that time counts too, and code that is loaded at its first use does not.
+        """
+        return self._weights_bytes
 
     def create_lane(self, lane_id: int) -> TensorRTLane:
         """Makes a lane on the thread that will own it.

@@ -69,6 +69,11 @@ class BufferSet:
             self._stack = stack.pop_all()
         self.is_free = True
 
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the device that it holds."""
+        return self.device_inputs.nbytes + self.device_outputs.nbytes
+
     def close(self) -> None:
         """Frees everything; idempotent. No work may use it any more.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
 from service.buckets import Bucket
-from service.device_figures import LaneFigures
+from service.device_figures import GraphMiss, LaneFigures, MemoryOwner
 from service.errors import DeviceError, ExecutionFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
@@ -25,6 +24,7 @@ from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.runs import BucketRun
+from service.runtime.trt.tally import Tally
 
 LANE_DEPTH = 2
 
@@ -47,9 +47,6 @@ class TensorRTLane:
     own: on the same one the next batch's upload would wait for this batch's kernels.
 
     Attributes:
-        graph_misses: buckets that run eagerly, and why.
-        replays: batches that were run by a graph, by bucket.
-        eager_runs: batches that were not.
         is_dead: the device is lost to this process; every later call fails.
     """
 
@@ -68,9 +65,7 @@ class TensorRTLane:
         self._runs: dict[Bucket, tuple[BucketRun, ...]] = {}
         self._turn = 0
         self._death: DeviceError | None = None
-        self.graph_misses: dict[Bucket, str] = {}
-        self.replays: Counter[Bucket] = Counter()
-        self.eager_runs: Counter[Bucket] = Counter()
+        self._tally = Tally()
 
     def open(self, shapes: Sequence[BucketShapes], *, device: int) -> None:
         """Allocates streams, scratch and both buffer sets, large enough for every bucket, on the lane's thread.
@@ -92,10 +87,12 @@ class TensorRTLane:
             self._streams = tuple(stack.enter_context(Stream(cuda)) for _ in range(3))
             if needed_bytes:
                 self._scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes))
+                self._tally.add_memory(MemoryOwner.SCRATCH, needed_bytes)
             sets = []
             for _ in range(LANE_DEPTH):
                 sets.append(BufferSet(cuda, input_bytes=input_bytes, output_bytes=output_bytes))
                 stack.callback(sets[-1].close)
+                self._tally.add_memory(MemoryOwner.BUFFERS, sets[-1].device_bytes)
             self._sets = tuple(sets)
             self._stack = stack.pop_all()
 
@@ -103,12 +100,6 @@ class TensorRTLane:
     def is_dead(self) -> bool:
         """Whether the device is lost to this process."""
         return self._death is not None
-
-    @property
-    def graph_bytes(self) -> int:
-        """Device memory that the lane's graphs took, as measured around their captures."""
-        graphs = [run.graph for runs in self._runs.values() for run in runs if run.graph is not None]
-        return sum(graph.device_bytes for graph in graphs)
 
     def warm_up(self, bucket: Bucket) -> None:
         """Makes the bucket's contexts, runs each and captures its graph; a bucket that cannot be captured runs eagerly.
@@ -126,13 +117,13 @@ class TensorRTLane:
             self._settle(error)
             raise
         runs = tuple(run for run, _ in warmed)
-        reason = next((reason for _, reason in warmed if reason is not None), None)
-        if reason is not None:
-            for run in runs:
-                run.close_graph()
-            self.graph_misses[bucket] = reason
-            _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._spec.name, bucket.label, reason)
+        miss = next((miss for _, miss in warmed if miss is not None), None)
+        self._tally.add_bucket(bucket)
         self._runs[bucket] = runs
+        if miss is not None:
+            self._go_eager(bucket, miss)
+        for run in runs:
+            self._tally.add_memory(MemoryOwner.GRAPHS, run.graph_bytes)
 
     def enqueue(self, batch: Batch) -> Ticket:
         """Copies the rows into pinned memory and starts upload, execution and download, without waiting for any.
@@ -150,8 +141,9 @@ class TensorRTLane:
         except Exception as error:
             self._settle(error)
             raise
-        counter = self.eager_runs if run.graph is None else self.replays
-        counter[batch.bucket] += 1
+        self._tally.add_batch(
+            batch.bucket, is_replay=run.graph is not None, h2d_bytes=run.h2d_bytes, d2h_bytes=run.d2h_bytes
+        )
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
         return _InFlight(batch, run, started, begun)
@@ -179,13 +171,18 @@ class TensorRTLane:
         return BatchResult(results, BatchTimings(flight.started, copied_in, computed, self._clock()))
 
     def figures(self) -> LaneFigures:
-        """Batches by graph and without."""
-        return LaneFigures(replays=self.replays.copy(), eager_runs=self.eager_runs.copy())
+        """The totals so far; on any thread, also after the close.
+
+        Of the device's memory, buffers and scratch are what was asked for; contexts and graphs, which TensorRT and CUDA
+        allocate, are what the device's free memory shrank by while they were made.
+        """
+        return self._tally.figures()
 
     def close(self) -> None:
         """Frees graphs, contexts, buffers and streams, in this order; idempotent. A lost device is left as it is."""
         streams, self._streams = self._streams, ()
         self._runs.clear()
+        self._tally.forget_memory()
         try:
             with self._stack:
                 for stream in streams:
@@ -193,13 +190,23 @@ class TensorRTLane:
         except DeviceError as error:
             _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
 
-    def _warm_run(self, bucket: Bucket, buffers: BufferSet) -> tuple[BucketRun, str | None]:
+    def _warm_run(self, bucket: Bucket, buffers: BufferSet) -> tuple[BucketRun, GraphMiss | None]:
         """A run that the lane will close, and why it has no graph."""
         compute = self._streams[1]
         run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
         self._stack.callback(run.close)
+        free_before = self._cuda.memory_info().free_bytes
         run.bind(self._scratch, stream=compute)
-        return run, run.warm_up(stream=compute)
+        miss = run.warm_up(stream=compute)
+        taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes
+        self._tally.add_memory(MemoryOwner.CONTEXTS, max(0, taken_bytes))
+        return run, miss
+
+    def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
+        for run in self._runs[bucket]:
+            run.close_graph()
+        self._tally.add_miss(bucket, miss)
+        _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._spec.name, bucket.label, miss.detail)
 
     def _next_run(self, bucket: Bucket) -> BucketRun:
         if self._death is not None:

@@ -84,7 +84,7 @@ class TensorRTProbe:
             run.bind(scratch, stream=stream)
             miss = run.warm_up(stream=stream)
             probe = cls(run, stream, (begun, ended), stack.pop_all(), clock)
-        probe.graph_miss = miss
+        probe.graph_miss = None if miss is None else miss.detail
         return probe
 
     def replay(self, launches: int) -> LaunchTimes | None:

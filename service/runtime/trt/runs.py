@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.device_figures import GraphMiss, MissReason
 from service.errors import ExecutionFailed
 from service.models import ModelSpec
 from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill
@@ -72,6 +73,21 @@ class BucketRun:
             addresses[tensor.name] = buffers.device_outputs.address + offset
         self._context.bind_memory(scratch, addresses)
 
+    @property
+    def graph_bytes(self) -> int:
+        """Device memory that its graph took, as measured around the capture; 0 where there is none."""
+        return self.graph.device_bytes if self.graph is not None else 0
+
+    @property
+    def h2d_bytes(self) -> int:
+        """What `upload` copies."""
+        return self._inputs.nbytes
+
+    @property
+    def d2h_bytes(self) -> int:
+        """What `download` copies."""
+        return self._outputs.nbytes
+
     def upload(self, *, stream: Stream) -> None:
         """Copies the inputs to the device, all tensors at once."""
         buffers = self.buffers
@@ -114,7 +130,7 @@ class BucketRun:
             stream=stream,
         )
 
-    def warm_up(self, *, stream: Stream) -> str | None:
+    def warm_up(self, *, stream: Stream) -> GraphMiss | None:
         """Runs once eagerly, captures, and keeps the graph if its replay gives the same bits.
 
         Returns:
@@ -131,11 +147,12 @@ class BucketRun:
         try:
             self.graph = capture(self._cuda, lambda: self._enqueue(stream), stream=stream)
         except CaptureFailed as failure:
-            return f"cannot be captured: {failure.reason}; TensorRT: {self._engine.errors.take()}"
+            words = f"cannot be captured: {failure.reason}; TensorRT: {self._engine.errors.take()}"
+            return GraphMiss(MissReason.NOT_CAPTURABLE, words)
         if self._run_once(stream) == eager:
             return None
         self.close_graph()
-        return "the replay of its graph differs from the eager run"
+        return GraphMiss(MissReason.REPLAY_DIFFERS, "the replay of its graph differs from the eager run")
 
     def close_graph(self) -> None:
         """Goes back to eager execution; idempotent. No replay may be running."""

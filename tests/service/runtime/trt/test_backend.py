@@ -57,6 +57,10 @@ def test_what_the_server_learns(bench: FakeBench) -> None:
     assert (backend.lane_count, backend.lane_depth) == (3, 2)
 
 
+def test_weights_are_what_deserialising_took(bench: FakeBench) -> None:
+    assert bench.open("double").weights_bytes == DOUBLE.weights_bytes
+
+
 def test_one_lane_unless_the_card_says_more(make_bench: MakeBench) -> None:
     assert make_bench().open("double").lane_count == 1
 

@@ -15,12 +15,13 @@ import pytest
 from service.batching.lane_pool import LanePool
 from service.buckets import Bucket
 from service.cards import LanesCard
+from service.device_figures import MemoryOwner, MissReason
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.trt_cases import LaneCases
-from tests.doubles.trt_models import DOUBLE, TrtBench, assert_right, batch_in
+from tests.doubles.trt_models import DOUBLE, WIDTH, TrtBench, assert_right, batch_in
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 
 
@@ -49,27 +50,38 @@ def collected(failures: list[DeviceError]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("model", "reason"),
+    ("model", "reason", "words"),
     [
-        (replace(DOUBLE, is_capturable=False), "cannot be captured: .*when stream is capturing"),
-        (replace(DOUBLE, replay_error=1), "the replay of its graph differs from the eager run"),
+        (
+            replace(DOUBLE, is_capturable=False),
+            MissReason.NOT_CAPTURABLE,
+            "cannot be captured: .*when stream is capturing",
+        ),
+        (
+            replace(DOUBLE, replay_error=1),
+            MissReason.REPLAY_DIFFERS,
+            "the replay of its graph differs from the eager run",
+        ),
     ],
 )
 def test_a_bucket_without_a_graph_runs_eagerly(
-    make_bench: MakeBench, caplog: pytest.LogCaptureFixture, model: object, reason: str
+    make_bench: MakeBench, caplog: pytest.LogCaptureFixture, model: object, reason: MissReason, words: str
 ) -> None:
     bench = make_bench(models={"double": model})
     backend = bench.open("double")
     with caplog.at_level(logging.WARNING):
         lane = bench.lane(backend)
-    assert set(lane.graph_misses) == set(backend.spec.buckets.known())
+    misses = lane.figures().graph_misses
+    assert set(misses) == set(backend.spec.buckets.known())
     assert "bucket 8 runs without a CUDA Graph" in caplog.text
-    assert all(re.search(reason, text) for text in lane.graph_misses.values())
+    assert {miss.reason for miss in misses.values()} == {reason}
+    assert all(re.search(words, miss.detail) for miss in misses.values())
     assert_works(bench, lane)
-    assert lane.eager_runs == {Bucket(4): LANE_DEPTH + 1}
-    assert lane.replays.total() == 0
+    figures = lane.figures()
+    assert figures.eager_runs == {Bucket(size): LANE_DEPTH + 1 if size == 4 else 0 for size in (8, 4, 2, 1)}
+    assert set(figures.replays.values()) == {0}
     assert bench.cuda.live.graphs == 0
-    assert lane.graph_bytes == 0
+    assert figures.device_bytes[MemoryOwner.GRAPHS] == 0
 
 
 def test_no_memory_for_graphs_means_eager(make_bench: MakeBench) -> None:
@@ -79,15 +91,37 @@ def test_no_memory_for_graphs_means_eager(make_bench: MakeBench) -> None:
     bench.api.inject("cudaGraphInstantiate", E.cudaErrorMemoryAllocation)
     lane.warm_up(Bucket(4))
     lane.warm_up(Bucket(8))
-    assert "out of memory" in lane.graph_misses[Bucket(4)]
-    assert Bucket(8) not in lane.graph_misses
+    misses = lane.figures().graph_misses
+    assert "out of memory" in misses[Bucket(4)].detail
+    assert Bucket(8) not in misses
     assert_works(bench, lane)
 
 
-def test_graph_memory_is_counted(make_bench: MakeBench) -> None:
+def test_memory_is_counted_by_owner(make_bench: MakeBench) -> None:
     bench = make_bench()
     lane = bench.lane(bench.open("double"))
-    assert lane.graph_bytes == 4 * LANE_DEPTH * bench.api.graph_bytes
+    runs = 4 * LANE_DEPTH
+    buffers = LANE_DEPTH * 2 * 8 * WIDTH * 4
+    assert lane.figures().device_bytes == {
+        MemoryOwner.SCRATCH: DOUBLE.scratch[0],
+        MemoryOwner.BUFFERS: buffers,
+        MemoryOwner.CONTEXTS: runs * DOUBLE.persistent_bytes,
+        MemoryOwner.GRAPHS: runs * bench.api.graph_bytes,
+    }
+    assert bench.cuda.live.device_bytes == buffers + DOUBLE.scratch[0]
+
+
+def test_batches_and_bytes_are_counted(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    assert_works(bench, lane)
+    figures = lane.figures()
+    assert figures.replays == {Bucket(8): 0, Bucket(4): LANE_DEPTH + 1, Bucket(2): 0, Bucket(1): 0}
+    assert figures.h2d_bytes == figures.d2h_bytes == (LANE_DEPTH + 1) * 4 * WIDTH * 4
+    assert_works(bench, lane)
+    assert figures.replays[Bucket(4)] == LANE_DEPTH + 1
+    lane.close()
+    assert lane.figures().replays[Bucket(4)] == 2 * (LANE_DEPTH + 1)
 
 
 def test_warming_twice_does_nothing(make_bench: MakeBench) -> None:
