@@ -146,4 +146,6 @@ def _gauges(batcher: Batcher) -> ModelGauges:
         in_flight_requests=lambda: batcher.queued_requests + batcher.dispatched_requests,
         lanes=lambda: batcher.lane_count,
         busy_lanes=lambda: batcher.busy_lanes,
+        lane_figures=batcher.pool.figures,
+        weights_bytes=lambda: batcher.pool.weights_bytes,
     )

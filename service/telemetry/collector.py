@@ -10,10 +10,11 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from service.telemetry import metrics
+from service.telemetry.device_families import device_families
 from service.telemetry.families import LabelledNumber, empty_family, histogram_family, number_family
 from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
 from service.telemetry.histogram import Histograms
-from service.telemetry.metrics import STAGES, MetricSpec
+from service.telemetry.metrics import LANE_STAGES, STAGES, MetricSpec
 from service.telemetry.totals import BatchTotals
 from service.telemetry.triton_names import triton_families
 from service.units import NS_PER_S
@@ -59,6 +60,7 @@ class FiguresCollector(Collector):
         figures = self._figures()
         yield from _request_families(figures.models)
         yield from _batch_families(figures.models)
+        yield from device_families(figures.models)
         yield from _gauge_families(figures.models)
         yield number_family(
             metrics.UNATTRIBUTED_FAILURES,
@@ -111,6 +113,15 @@ def _batch_families(models: Sequence[ModelFigures]) -> Iterator[Metric]:
                 for bucket, count in zip(model.bucket_labels, counts_of(model.batches).tolist(), strict=True)
             ),
         )
+    yield number_family(
+        metrics.BUCKET_STAGE,
+        (
+            ((*_labels(model), bucket, stage), stage_ns / NS_PER_S)
+            for model in models
+            for bucket, stages_ns in zip(model.bucket_labels, model.batches.bucket_stages_ns.tolist(), strict=True)
+            for stage, stage_ns in zip(LANE_STAGES, stages_ns, strict=True)
+        ),
+    )
     yield number_family(
         metrics.LANE_BUSY,
         (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from service.buckets import Bucket
+from service.device_figures import LaneFigures, MemoryOwner, MissReason
+from service.telemetry.device_totals import DeviceTotals
 from service.telemetry.histogram import Histograms
 from service.telemetry.totals import BatchTotals, RequestTotals
 
@@ -19,6 +22,8 @@ class ModelGauges:
         in_flight_requests: requests received and not answered.
         lanes: lanes of the model.
         busy_lanes: those that run a batch.
+        lane_figures: what each lane tells of its device.
+        weights_bytes: device memory of what the lanes share.
     """
 
     queued_requests: Callable[[], int]
@@ -26,6 +31,8 @@ class ModelGauges:
     in_flight_requests: Callable[[], int]
     lanes: Callable[[], int]
     busy_lanes: Callable[[], int]
+    lane_figures: Callable[[], Sequence[LaneFigures]] = tuple
+    weights_bytes: Callable[[], int] = int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +47,9 @@ class ModelFigures:
         batches: batches that ran.
         bucket_labels: labels of the bucket indices in `batches`.
         last_inference_unix_ms: when its latest batch ended, 0 if none did.
+        device: what its lanes did on their device.
+        graphs_missing: lanes on which a bucket has no graph, by reason and bucket.
+        device_bytes: memory of the device, by owner.
         gauges: its present state, None after it was unloaded.
     """
 
@@ -50,6 +60,9 @@ class ModelFigures:
     batches: BatchTotals
     bucket_labels: tuple[str, ...]
     last_inference_unix_ms: int
+    device: DeviceTotals
+    graphs_missing: Mapping[MissReason, Mapping[Bucket, int]]
+    device_bytes: Mapping[MemoryOwner, int]
     gauges: ModelGauges | None
 
 

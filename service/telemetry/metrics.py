@@ -60,6 +60,9 @@ OTHER_BUCKETS = "other"
 """Label of the buckets beyond `MAX_BUCKET_LABELS`."""
 
 STAGES = StageTimings._fields
+LANE_STAGES = ("h2d", "compute", "d2h")
+"""Those of `STAGES` that a batch spends on its lane."""
+
 OUTCOME_OK = "ok"
 INTERNAL = ServiceError.reason
 REASONS = tuple(
@@ -122,6 +125,42 @@ BUCKET_PADDED_ROWS = MetricSpec(
     "Rows run per bucket with padding; padding waste is 1 - rows / padded rows.",
     (*MODEL, "bucket"),
 )
+BUCKET_STAGE = MetricSpec(
+    "inferlane_bucket_stage_seconds_total",
+    MetricKind.COUNTER,
+    "Time that the bucket's batches spent in each stage on their lane; per batch when divided by the dispatches.",
+    (*MODEL, "bucket", "stage"),
+)
+GRAPH_REPLAYS = MetricSpec(
+    "inferlane_graph_replays_total",
+    MetricKind.COUNTER,
+    "Batches that a CUDA Graph ran, per bucket.",
+    (*MODEL, "bucket"),
+)
+EAGER_RUNS = MetricSpec(
+    "inferlane_eager_runs_total",
+    MetricKind.COUNTER,
+    "Batches that a lane on a GPU enqueued without a CUDA Graph, per bucket.",
+    (*MODEL, "bucket"),
+)
+GRAPHS_MISSING = MetricSpec(
+    "inferlane_graphs_missing",
+    MetricKind.GAUGE,
+    "Lanes on which the bucket has no CUDA Graph and runs eagerly, by reason.",
+    (*MODEL, "bucket", "reason"),
+)
+COPIED_BYTES = MetricSpec(
+    "inferlane_copied_bytes_total",
+    MetricKind.COUNTER,
+    "Bytes that the lanes copied to the device (h2d) and from it (d2h), padding included.",
+    (*MODEL, "direction"),
+)
+DEVICE_MEMORY = MetricSpec(
+    "inferlane_device_memory_bytes",
+    MetricKind.GAUGE,
+    "Device memory that the model holds, by owner, over all of its lanes.",
+    (*MODEL, "owner"),
+)
 LANE_BUSY = MetricSpec(
     "inferlane_lane_busy_seconds_total",
     MetricKind.COUNTER,
@@ -168,6 +207,12 @@ OWN = (
     BUCKET_DISPATCHES,
     BUCKET_ROWS,
     BUCKET_PADDED_ROWS,
+    BUCKET_STAGE,
+    GRAPH_REPLAYS,
+    EAGER_RUNS,
+    GRAPHS_MISSING,
+    COPIED_BYTES,
+    DEVICE_MEMORY,
     LANE_BUSY,
     QUEUE_REQUESTS,
     QUEUE_BYTES,

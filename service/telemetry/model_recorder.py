@@ -19,6 +19,7 @@ from typing import Protocol
 
 from service.buckets import Bucket, DimSizes
 from service.requests import BatchTimings, StageTimings
+from service.telemetry.device_totals import NO_TOTALS, DeviceTotals, device_bytes, graphs_missing
 from service.telemetry.figures import ModelFigures, ModelGauges
 from service.telemetry.metrics import INTERNAL, MAX_BUCKET_LABELS, OTHER_BUCKETS, REASONS
 from service.telemetry.totals import BATCH_ROW, REQUEST_ROW, BatchTotals, RequestTotals, Rows, as_rows
@@ -130,12 +131,14 @@ class BufferedModelRecorder:
         if len(buffer) >= _MAX_BATCH_BYTES:
             self._fold_unless_folding()
 
-    def figures(self, gauges: ModelGauges | None) -> ModelFigures:
+    def figures(self, gauges: ModelGauges | None, retired: DeviceTotals = NO_TOTALS) -> ModelFigures:
         """Everything recorded so far, on any thread; waits for a fold that another thread is at.
 
         Args:
             gauges: the model's present state, handed on.
+            retired: what lanes of earlier loads did on their device.
         """
+        lanes = gauges.lane_figures() if gauges else ()
         with self._fold_lock:
             self._fold()
             batches = self._batches
@@ -148,6 +151,9 @@ class BufferedModelRecorder:
                 # The event loop may have met a bucket whose first batch is not folded yet.
                 bucket_labels=tuple(self._bucket_labels[: len(batches.bucket_dispatches)]),
                 last_inference_unix_ms=self._last_inference_unix_ms,
+                device=retired.plus(DeviceTotals.of(lanes)),
+                graphs_missing=graphs_missing(lanes),
+                device_bytes=device_bytes(lanes, gauges.weights_bytes() if gauges else 0),
                 gauges=gauges,
             )
 

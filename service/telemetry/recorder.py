@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import choose_encoder
 
 from service.telemetry.collector import FiguresCollector
+from service.telemetry.device_totals import NO_TOTALS, DeviceTotals
 from service.telemetry.exposition import render
 from service.telemetry.figures import ModelGauges, ServerFigures
 from service.telemetry.histogram import Histograms
@@ -49,6 +50,7 @@ class Recorder:
         self._models_lock = threading.Lock()
         self._models: dict[tuple[str, str], BufferedModelRecorder] = {}
         self._gauges: dict[tuple[str, str], ModelGauges] = {}
+        self._retired: dict[tuple[str, str], DeviceTotals] = {}
         self._unattributed_failures = dict.fromkeys(REASONS, 0)
         self._loop_lag = Histograms.empty(LATENCY_BOUNDS_NS)
         registry.register(FiguresCollector(self.figures, triton_names_enabled=triton_names_enabled))
@@ -59,6 +61,8 @@ class Recorder:
     def for_model(self, name: str, version: str, gauges: ModelGauges) -> ModelRecorder:
         """The recorder of a loaded model version; the same one after a reload, so that counters never fall.
 
+        Of what the device did, batches that an earlier load still finishes afterwards are left out.
+
         Args:
             name: the model's name.
             version: its version.
@@ -66,6 +70,7 @@ class Recorder:
         """
         key = (name, version)
         with self._models_lock:
+            self._retire(key)
             self._gauges[key] = gauges
             if key not in self._models:
                 self._models[key] = BufferedModelRecorder(name, version, self._clock_unix_ms)
@@ -77,7 +82,7 @@ class Recorder:
         A reload calls it before `for_model`, or not at all: afterwards it would drop the new load's gauges.
         """
         with self._models_lock:
-            self._gauges.pop((name, version), None)
+            self._retire((name, version))
 
     def record_unattributed(self, reason: str) -> None:
         """Counts a failed request of no served model, whose name must not become a label."""
@@ -90,9 +95,11 @@ class Recorder:
     def figures(self) -> ServerFigures:
         """Everything recorded so far."""
         with self._models_lock:
-            models = [(model, self._gauges.get(key)) for key, model in self._models.items()]
+            models = [
+                (model, self._gauges.get(key), self._retired.get(key, NO_TOTALS)) for key, model in self._models.items()
+            ]
         return ServerFigures(
-            models=tuple(model.figures(gauges) for model, gauges in models),
+            models=tuple(model.figures(gauges, retired) for model, gauges, retired in models),
             unattributed_failures=self._unattributed_failures.copy(),
             loop_lag=self._loop_lag,
         )
@@ -102,6 +109,12 @@ class Recorder:
         with self._models_lock:
             model = self._models.get((name, version))
         return ModelStatistics() if model is None else ModelStatistics.of(model.figures(None))
+
+    def _retire(self, key: tuple[str, str]) -> None:
+        gauges = self._gauges.pop(key, None)
+        if gauges is not None:
+            before = self._retired.get(key, NO_TOTALS)
+            self._retired[key] = before.plus(DeviceTotals.of(gauges.lane_figures()))
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
         """Everything in the registry; takes milliseconds, so call it on another thread than the event loop's.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from service.telemetry.metrics import OWN, REASONS, STAGES, TRITON, MetricKind, MetricSpec
+from service.device_figures import MemoryOwner, MissReason
+from service.telemetry.metrics import LANE_STAGES, OWN, REASONS, STAGES, TRITON, MetricKind, MetricSpec
 from service.telemetry.triton_names import TRITON_REASONS, triton_reason
 
 _INTRODUCTION = """\
@@ -33,6 +34,17 @@ QUERIES = (
         "1 - sum(rate(inferlane_bucket_rows_total[5m])) / sum(rate(inferlane_bucket_padded_rows_total[5m]))",
     ),
     (
+        "Mean time that a batch computes, by bucket",
+        'sum by (model, bucket) (rate(inferlane_bucket_stage_seconds_total{stage="compute"}[5m])) / '
+        "sum by (model, bucket) (rate(inferlane_bucket_dispatches_total[5m]))",
+    ),
+    (
+        "Share of the batches on a GPU that ran without a CUDA Graph",
+        "sum by (model) (rate(inferlane_eager_runs_total[5m])) / (sum by (model) (rate(inferlane_eager_runs_total[5m])) + "
+        "sum by (model) (rate(inferlane_graph_replays_total[5m])))",
+    ),
+    ("Who holds the GPU's memory", "sum by (model, owner) (inferlane_device_memory_bytes)"),
+    (
         "How busy the lanes are",
         "sum by (model) (rate(inferlane_lane_busy_seconds_total[5m])) / sum by (model) (inferlane_lanes)",
     ),
@@ -50,6 +62,10 @@ def metrics_reference() -> str:
         *_table(OWN),
         f"\nStages, in a request's order: {_codes(STAGES)}.\n",
         f"\nReasons, which are outcomes apart from `ok`: {_codes(REASONS)}.\n",
+        f"\nStages on a lane: {_codes(LANE_STAGES)}.\n",
+        f"\nReasons for which a bucket has no CUDA Graph: {_codes(reason.value for reason in MissReason)}.\n",
+        f"\nOwners of device memory: {_codes(owner.value for owner in MemoryOwner)}.\n",
+        "\nGraphs, copies and device memory have no samples for a model on the CPU.\n",
         "\nHistogram bounds:\n\n",
         *(f"- `{spec.name}`: {_bounds(spec)}\n" for spec in OWN if spec.kind is MetricKind.HISTOGRAM),
         "\n## Triton's names\n\n",

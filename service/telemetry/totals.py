@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.telemetry.histogram import Histograms
-from service.telemetry.metrics import FILL_RATIO_BOUNDS, LATENCY_BOUNDS_NS, SIZE_BOUNDS, STAGES
+from service.telemetry.metrics import FILL_RATIO_BOUNDS, LANE_STAGES, LATENCY_BOUNDS_NS, SIZE_BOUNDS, STAGES
 
 Rows = NDArray[np.int64]
 
@@ -101,6 +101,7 @@ class BatchTotals:
         bucket_dispatches: int64[buckets] batches per bucket index.
         bucket_rows: int64[buckets] rows per bucket index, padding not counted.
         bucket_padded_rows: int64[buckets] rows per bucket index with padding.
+        bucket_stages_ns: int64[buckets, 3] per bucket index the nanoseconds in each of `LANE_STAGES`.
         lanes: per lane id.
         executions: per size of the batch in rows.
     """
@@ -111,6 +112,7 @@ class BatchTotals:
     bucket_dispatches: NDArray[np.int64]
     bucket_rows: NDArray[np.int64]
     bucket_padded_rows: NDArray[np.int64]
+    bucket_stages_ns: NDArray[np.int64]
     lanes: Mapping[int, LaneTotals]
     executions: Mapping[int, ExecutionTotals]
 
@@ -124,6 +126,7 @@ class BatchTotals:
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
+            np.zeros((0, len(LANE_STAGES)), np.int64),
             {},
             {},
         )
@@ -135,6 +138,7 @@ class BatchTotals:
             rows: int64[n, 9] as `BATCH_ROW` packs them, in the order in which the batches ended.
         """
         bucket, size, padded_size = rows[:, 0], rows[:, 1], rows[:, 2]
+        stages_ns = np.diff(rows[:, 5:], axis=1)
         return BatchTotals(
             self.sizes.plus(rows[:, 1:2]),
             self.request_counts.plus(rows[:, 3:4]),
@@ -142,8 +146,9 @@ class BatchTotals:
             _add_per_index(self.bucket_dispatches, bucket, np.ones_like(size)),
             _add_per_index(self.bucket_rows, bucket, size),
             _add_per_index(self.bucket_padded_rows, bucket, padded_size),
+            _add_per_index(self.bucket_stages_ns, bucket, stages_ns),
             _add_lanes(self.lanes, rows[:, 4], rows[:, 5], rows[:, 8]),
-            _add_executions(self.executions, size, np.diff(rows[:, 5:], axis=1)),
+            _add_executions(self.executions, size, stages_ns),
         )
 
     @property
@@ -153,7 +158,7 @@ class BatchTotals:
 
 
 def _add_per_index(totals: NDArray[np.int64], index: Rows, amount: Rows) -> NDArray[np.int64]:
-    added = np.zeros(max(len(totals), int(index.max(initial=-1)) + 1), np.int64)
+    added = np.zeros((max(len(totals), int(index.max(initial=-1)) + 1), *totals.shape[1:]), np.int64)
     np.add.at(added, index, amount)
     added[: len(totals)] += totals
     return added

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from service.app import open_backend
+from service.device_figures import LaneFigures
 from service.errors import CardError, ModelLoadFailed
 from service.repository.layout import find
 from service.repository.loader import LoadProgress, ModelLoader
@@ -104,6 +105,8 @@ async def test_a_model_of_exact_sizes_has_nothing_to_warm_but_begins_and_ends(tm
 
 async def test_gauges_follow_the_batcher(tmp_path: Path) -> None:
     backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
+    backend.figures[0] = LaneFigures(h2d_bytes=5)
+    backend.weights_bytes = 77
     bench = Bench(tmp_path, backend)
     served = await bench.load()
     backend.permits, backend.begun = threading.Semaphore(0), threading.Semaphore(0)
@@ -119,6 +122,7 @@ async def test_gauges_follow_the_batcher(tmp_path: Path) -> None:
         )
 
     assert values() == (0, 0, 0, 0, 1)
+    assert (gauges.lane_figures(), gauges.weights_bytes()) == ((LaneFigures(h2d_bytes=5),), 77)
     items = [served.batcher.submit(make_request(deadline_ns=1 << 62))]
     await begun(backend)
     items += [served.batcher.submit(make_request(deadline_ns=1 << 62)) for _ in range(2)]

@@ -2,6 +2,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from service.buckets import Bucket
+from service.device_figures import GraphMiss, LaneFigures, MemoryOwner, MissReason
 from service.requests import BatchTimings, StageTimings
 from service.telemetry.metrics import OWN, REASONS, STAGES, TRITON
 from service.telemetry.recorder import ModelGauges, Recorder
@@ -9,18 +10,25 @@ from tests.doubles.metric_names import sample_names
 
 TIMINGS = StageTimings(*(stage * 100_000 for stage in range(1, len(STAGES) + 1)))
 LABELS = {"model": "m", "version": "1"}
+LANE = LaneFigures(
+    replays={Bucket(8, (32,)): 1},
+    eager_runs={Bucket(8, (32,)): 0},
+    graph_misses={Bucket(1, (32,)): GraphMiss(MissReason.NOT_CAPTURABLE, "words")},
+    device_bytes={MemoryOwner.SCRATCH: 1},
+)
 
 
 @pytest.fixture
 def registry():
     registry = CollectorRegistry()
     recorder = Recorder(registry=registry, triton_names_enabled=True)
-    model = recorder.for_model("m", "1", ModelGauges(lambda: 6, lambda: 600, lambda: 9, lambda: 4, lambda: 3))
+    state = (lambda: 6, lambda: 600, lambda: 9, lambda: 4, lambda: 3)
+    model = recorder.for_model("m", "1", ModelGauges(*state, lane_figures=lambda: (LANE,)))
     model.record_request(TIMINGS, 3)
     model.record_request(TIMINGS, 2)
     model.record_failure("timeout")
     second = 1_000_000_000
-    model.record_batch(Bucket(8, (32,)), 5, 2, BatchTimings(second, second, 2 * second, 3 * second), 1)
+    model.record_batch(Bucket(8, (32,)), 5, 2, BatchTimings(second, 3 * second // 2, 2 * second, 3 * second), 1)
     return registry
 
 
@@ -49,6 +57,9 @@ def registry():
         ("inferlane_bucket_dispatches_total", {"bucket": "8x32"}, 1),
         ("inferlane_bucket_rows_total", {"bucket": "8x32"}, 5),
         ("inferlane_bucket_padded_rows_total", {"bucket": "8x32"}, 8),
+        ("inferlane_bucket_stage_seconds_total", {"bucket": "8x32", "stage": "h2d"}, 0.5),
+        ("inferlane_bucket_stage_seconds_total", {"bucket": "8x32", "stage": "compute"}, 0.5),
+        ("inferlane_bucket_stage_seconds_total", {"bucket": "8x32", "stage": "d2h"}, 1),
         ("inferlane_lane_busy_seconds_total", {"lane": "1"}, 2),
         ("inferlane_queue_requests", {}, 6),
         ("inferlane_queue_bytes", {}, 600),

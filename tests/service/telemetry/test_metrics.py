@@ -8,7 +8,7 @@ from service.telemetry import metrics
 from service.telemetry.metrics import OWN, TRITON, MetricKind, MetricSpec
 
 UNITS = ("seconds", "bytes", "rows", "ratio", "requests")
-COUNTED = ("inferlane_lanes", "inferlane_lanes_busy", "inferlane_model_loaded")
+COUNTED = ("inferlane_graphs_missing", "inferlane_lanes", "inferlane_lanes_busy", "inferlane_model_loaded")
 
 
 def errors(cls):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.telemetry.metrics import STAGES
+from service.telemetry.metrics import LANE_STAGES, STAGES
 from service.telemetry.totals import (
     BATCH_ROW,
     REQUEST_ROW,
@@ -48,6 +48,16 @@ def test_batches_by_bucket():
     assert totals.bucket_dispatches.tolist() == [0, 2, 1]
     assert totals.bucket_rows.tolist() == [0, 4, 8]
     assert totals.bucket_padded_rows.tolist() == [0, 8, 8]
+
+
+def test_time_in_each_stage_by_bucket():
+    totals = BatchTotals.empty().plus(batches(batch(index=1, at=(100, 110, 150, 155))))
+    totals = totals.plus(batches(batch(index=1, at=(200, 201, 203, 206)), batch(index=0, at=(0, 7, 8, 10))))
+    assert totals.bucket_stages_ns.tolist() == [[7, 1, 2], [11, 42, 8]]
+
+
+def test_the_stages_of_a_lane_are_stages_of_a_request():
+    assert STAGES[STAGES.index("h2d") : STAGES.index("d2h") + 1] == LANE_STAGES
 
 
 def test_fewer_buckets_than_before_keep_the_former_counts():
