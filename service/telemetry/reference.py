@@ -40,7 +40,8 @@ QUERIES = (
     ),
     (
         "Share of the batches on a GPU that ran without a CUDA Graph",
-        "sum by (model) (rate(inferlane_eager_runs_total[5m])) / (sum by (model) (rate(inferlane_eager_runs_total[5m])) + "
+        "sum by (model) (rate(inferlane_eager_runs_total[5m])) / "
+        "(sum by (model) (rate(inferlane_eager_runs_total[5m])) + "
         "sum by (model) (rate(inferlane_graph_replays_total[5m])))",
     ),
     ("Who holds the GPU's memory", "sum by (model, owner) (inferlane_device_memory_bytes)"),
