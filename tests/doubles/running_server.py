@@ -88,7 +88,7 @@ def make_repository(repository: Path) -> Path:
     return repository
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -100,7 +100,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
     started: list[RunningServer] = []
 
     def start(repository: Path, *, wait: bool = True, **settings: object) -> RunningServer:
-        port = _free_port()
+        port = free_port()
         log = tmp_path_factory.mktemp("server") / "log"
         environment = {**os.environ, **{f"INFERLANE_{name.upper()}": str(value) for name, value in settings.items()}}
         command = [sys.executable, "-m", "service.cli", "serve", "--repository", str(repository), "--port", str(port)]
