@@ -123,6 +123,30 @@ def bench(
 
 
 @app.command()
+def inspect(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan; its manifest, PLAN.json, may lie beside it.")],
+    layers: Annotated[bool, typer.Option("--layers", help="List the engine's layers; needs a GPU.")] = False,
+    device: Annotated[int, typer.Option(min=0, help="Ordinal of the GPU to ask.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
+) -> None:
+    """Say what a plan is, where it was built and whether it runs here; exit status 1 if it is known not to.
+
+    Header and manifest need no GPU. With one, and TensorRT, the engine tells its tensors, profiles and layers.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    from service.plan_report.examine import Tools, examine  # noqa: PLC0415
+    from service.plan_report.report import render, to_json  # noqa: PLC0415
+
+    facts = examine(plan, Tools(device=device))
+    if as_json:
+        print(to_json(facts, are_layers_wanted=layers))
+    else:
+        Console().print(render(facts, are_layers_wanted=layers))
+    raise typer.Exit(1 if facts.is_runnable is False else 0)
+
+
+@app.command()
 def demo(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder of the repository; made if it is not there.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import ModelLoadFailed
+from service.runtime.cuda.device import Cuda
 from service.tensors import Dim
 
 MANIFEST_FORMAT = 1
@@ -29,6 +30,16 @@ class Machine:
     gpu_name: str
     compute_capability: tuple[int, int]
     cuda_version: tuple[int, int]
+
+    @classmethod
+    def here(cls, cuda: Cuda, device: int) -> Machine:
+        """This machine with its GPU of ordinal `device`.
+
+        Raises:
+            DeviceError: the GPU cannot be asked.
+        """
+        version = cuda.runtime_version
+        return cls(cuda.device_name(device), cuda.compute_capability(device), (version // 1000, version % 1000 // 10))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,16 +13,15 @@ from service.errors import ModelLoadFailed
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.manifest import Manifest
 
-HEADER_BYTES = 29
+HEADER_BYTES = 28
 MAGIC = 0x74727466
 RTX_MAGIC = 0x74727476
 TENSORRT = "TensorRT"
 TENSORRT_RTX = "TensorRT-RTX"
-_VERSION_AT = {struct.pack("<I", MAGIC): (TENSORRT, 24), struct.pack("<I", RTX_MAGIC): (TENSORRT_RTX, 25)}
-"""By a plan's first bytes: which of the two products built it, and where its version stands.
-
-That of TensorRT is what `trtexec --getPlanVersionOnly` reads; that of TensorRT-RTX was seen in plans of its 1.4 and
-1.7.
+_VERSION_AT = 24
+_PRODUCTS = {struct.pack("<I", MAGIC): TENSORRT, struct.pack("<I", RTX_MAGIC): TENSORRT_RTX}
+"""What built a plan, by its first bytes: `trtexec --getPlanVersionOnly` reads the header of the first; that of the
+other was seen to be laid out alike in plans of TensorRT-RTX 1.4 and 1.7.
 """
 
 ONNX_MAGIC = b"\x08"
@@ -58,23 +57,19 @@ def read_header(plan: bytes, name: str) -> PlanHeader:
     """
     if not plan:
         raise ModelLoadFailed(f"{name} is empty; copy it again, or build it again from its ONNX model")
-    found = next((found for magic, found in _VERSION_AT.items() if magic.startswith(plan[:4])), None)
-    if found is not None and len(plan) < HEADER_BYTES:
+    product = next((product for magic, product in _PRODUCTS.items() if magic.startswith(plan[:4])), None)
+    if product is not None and len(plan) < HEADER_BYTES:
         raise ModelLoadFailed(
             f"{name} is cut off: it has {len(plan)} bytes, less than a plan's header; copy it again, or build it again"
         )
-    if found is None:
+    if product is None:
         raise ModelLoadFailed(f"{name} is not a TensorRT plan: {_looks_like(plan)}")
-    product, start = found
-    major, minor, patch, build = plan[start : start + 4]
+    major, minor, patch, build = plan[_VERSION_AT:HEADER_BYTES]
     return PlanHeader((major, minor, patch, build), product)
 
 
 def check_plan(plan: bytes, name: str, flavour: Flavour, manifest: Manifest | None) -> PlanHeader:
     """Refuses a plan that this TensorRT cannot run, or that is not the one its manifest describes.
-
-    Major and minor version decide here; the bindings of one patch may run on the library of another, so a plan of
-    another patch is left to TensorRT.
 
     Raises:
         ModelLoadFailed: no plan, cut off, changed since it was built, or built by another TensorRT.
@@ -82,20 +77,29 @@ def check_plan(plan: bytes, name: str, flavour: Flavour, manifest: Manifest | No
     header = read_header(plan, name)
     if manifest is not None:
         manifest.check_content(plan, name)
-    runtime = flavour.version_numbers[:2]
+    check_version(header, name, flavour, manifest)
+    return header
+
+
+def check_version(header: PlanHeader, name: str, flavour: Flavour, manifest: Manifest | None) -> None:
+    """Refuses a plan of a TensorRT whose plans this one cannot run.
+
+    Major and minor version decide here; the bindings of one patch may run on the library of another, so a plan of
+    another patch is left to TensorRT.
+
+    Raises:
+        ModelLoadFailed: it was built by another TensorRT.
+    """
+    built_by = f"{name} was built by {header.product} {header.text}"
+    here = f"this server runs {flavour.name} {flavour.version}"
     if header.product != (TENSORRT_RTX if flavour.name == "tensorrt_rtx" else TENSORRT):
         raise ModelLoadFailed(
-            f"{name} was built by {header.product} {header.text}, this server runs {flavour.name} {flavour.version}; "
-            "neither product runs the other's plans: build it again with the server's"
+            f"{built_by}, {here}; neither product runs the other's plans: build it again with the server's"
         )
-    if header.version[:2] == runtime:
-        return header
-    if manifest is not None and manifest.is_version_compatible and header.version[:2] < runtime:
-        return header
-    raise ModelLoadFailed(
-        f"{name} was built by {header.product} {header.text}, this server runs {flavour.name} {flavour.version}; "
-        f"{_mend(header, runtime)}"
-    )
+    runtime = flavour.version_numbers[:2]
+    is_compatible = manifest is not None and manifest.is_version_compatible and header.version[:2] < runtime
+    if header.version[:2] != runtime and not is_compatible:
+        raise ModelLoadFailed(f"{built_by}, {here}; {_mend(header, runtime)}")
 
 
 def read_plan(path: Path) -> bytes:

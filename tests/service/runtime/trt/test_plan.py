@@ -17,7 +17,7 @@ from tests.doubles.fake_tensorrt_model import plan_of
 from tests.doubles.trt_models import DOUBLE
 
 PLAN = plan_of(DOUBLE, (10, 13, 3, 9))
-RTX_PLAN = bytes.fromhex("76747274 00000000 02000000 00000000 2c517c00 00000000 00 01070174 76747274")
+RTX_PLAN = bytes.fromhex("76747274 00000000 02000000 00000000 2c517c00 00000000 01070174 76747274")
 """The beginning of a plan of TensorRT-RTX 1.7.1.116."""
 
 
@@ -46,7 +46,7 @@ def test_the_header_has_the_version() -> None:
     [
         (b"", "m.plan is empty"),
         (PLAN[:3], "m.plan is cut off: it has 3 bytes"),
-        (PLAN[: HEADER_BYTES - 1], "m.plan is cut off: it has 28 bytes"),
+        (PLAN[: HEADER_BYTES - 1], "m.plan is cut off: it has 27 bytes"),
         (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
         (b"PK\x03\x04" + bytes(40), "ZIP archive"),
         (b"\x08\x08\x12\x07pytorch" + bytes(40), "looks like an ONNX model"),

@@ -1,0 +1,181 @@
+"""Gathers the facts of a plan: of its bytes and manifest on any machine, of its engine where a GPU can load it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import DeviceError, ModelLoadFailed
+from service.plan_report.facts import Check, EngineFacts, LayerRow, PlanFacts
+from service.runtime.cuda.device import Cuda
+from service.runtime.trt.context import scratch_bytes
+from service.runtime.trt.engine import Engine
+from service.runtime.trt.flavour import Flavour, find_flavour
+from service.runtime.trt.inspector import LayerInfo, LayerTensor, inspect
+from service.runtime.trt.manifest import Machine, Manifest, manifest_path, read_manifest
+from service.runtime.trt.plan import PlanHeader, check_version, read_header, read_plan
+
+MANIFEST = "manifest"
+TENSORRT = "TensorRT"
+GPU = "GPU"
+ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Where TensorRT and CUDA come from, and which GPU is asked; tests put doubles here."""
+
+    find_flavour: Callable[[], Flavour] = find_flavour
+    load_cuda: Callable[[], Cuda] = Cuda.load
+    device: int = 0
+
+
+def examine(path: Path, tools: Tools) -> PlanFacts:
+    """Reads a plan and asks this machine about it. The GPU's memory holds the engine for a moment.
+
+    Args:
+        path: the plan; its manifest may lie beside it.
+        tools: what is asked.
+
+    Raises:
+        ModelLoadFailed: it cannot be read, or is no plan.
+    """
+    plan = read_plan(path)
+    header = read_header(plan, path.name)
+    examination = _Examination(path, plan, header, tools)
+    checks = tuple(examination.checks())
+    return PlanFacts(
+        path=str(path),
+        plan_bytes=len(plan),
+        sha256=hashlib.sha256(plan).hexdigest(),
+        product=header.product,
+        version=header.text,
+        manifest=_manifest_content(path),
+        checks=checks,
+        engine=examination.engine,
+    )
+
+
+class _Examination:
+    """The checks of a model's loading, one after another, as far as they lead.
+
+    Attributes:
+        engine: what the last check learns.
+    """
+
+    def __init__(self, path: Path, plan: bytes, header: PlanHeader, tools: Tools) -> None:
+        self._name = path.name
+        self._path = path
+        self._plan = plan
+        self._header = header
+        self._tools = tools
+        self._manifest: Manifest | None = None
+        self._flavour: Flavour | None = None
+        self._cuda: Cuda | None = None
+        self.engine: EngineFacts | None = None
+
+    def checks(self) -> Iterator[Check]:
+        """Yields each check's result; nothing follows one that failed."""
+        for check in (self._check_manifest, self._check_tensorrt, self._check_gpu, self._check_engine):
+            result = check()
+            yield result
+            if result.is_passed is False:
+                return
+
+    def _check_manifest(self) -> Check:
+        try:
+            self._manifest = read_manifest(self._path)
+            if self._manifest is None:
+                return Check(MANIFEST, None, f"no {manifest_path(self._path).name} beside it says what it should be")
+            self._manifest.check_content(self._plan, self._name)
+        except ModelLoadFailed as error:
+            return Check(MANIFEST, False, error.message)
+        return Check(MANIFEST, True, "size and SHA-256 are those of the plan that was built")
+
+    def _check_tensorrt(self) -> Check:
+        try:
+            self._flavour = self._tools.find_flavour()
+        except ModelLoadFailed as error:
+            return Check(TENSORRT, None, error.message)
+        try:
+            check_version(self._header, self._name, self._flavour, self._manifest)
+        except ModelLoadFailed as error:
+            return Check(TENSORRT, False, error.message)
+        return Check(TENSORRT, True, f"{self._flavour.name} {self._flavour.version} runs plans of {self._header.text}")
+
+    def _check_gpu(self) -> Check:
+        device = self._tools.device
+        try:
+            cuda = self._tools.load_cuda()
+            cuda.use_device(device)
+            here = Machine.here(cuda, device)
+        except (DeviceError, ModelLoadFailed) as error:
+            return Check(GPU, None, error.message)
+        self._cuda = cuda
+        if self._manifest is None:
+            return Check(GPU, True, f"{here.gpu_name}; without a manifest TensorRT alone can tell whether it fits")
+        try:
+            self._manifest.check_machine(here, self._name)
+        except ModelLoadFailed as error:
+            return Check(GPU, False, error.message)
+        return Check(GPU, True, f"{here.gpu_name} is what it was built for")
+
+    def _check_engine(self) -> Check:
+        if self._flavour is None or self._cuda is None:
+            return Check(ENGINE, None, "was not loaded: that needs TensorRT and a GPU")
+        manifest = self._manifest
+        try:
+            engine = Engine.deserialise(
+                self._flavour,
+                self._plan,
+                self._name,
+                dims={} if manifest is None else dict(manifest.dims),
+                host_code_allowed=manifest is not None and manifest.is_version_compatible,
+            )
+        except ModelLoadFailed as error:
+            return Check(ENGINE, False, error.message)
+        try:
+            self.engine = _engine_facts(engine)
+        finally:
+            engine.close()
+        return Check(ENGINE, True, "loads")
+
+
+def _engine_facts(engine: Engine) -> EngineFacts:
+    info = inspect(engine)
+    return EngineFacts(
+        inputs=engine.inputs,
+        outputs=engine.outputs,
+        profiles=engine.profiles,
+        scratch_bytes=tuple(scratch_bytes(engine, index) for index in range(len(engine.profiles))),
+        layers=None if info is None else tuple(map(_layer_row, info.layers)),
+    )
+
+
+def _layer_row(layer: LayerInfo) -> LayerRow:
+    return LayerRow(
+        name=layer.name,
+        kind=layer.kind,
+        profile=layer.profile,
+        precision=layer.precision,
+        inputs=tuple(map(_shape, layer.inputs)),
+        outputs=tuple(map(_shape, layer.outputs)),
+        tactic=layer.tactic,
+    )
+
+
+def _shape(tensor: LayerTensor) -> str:
+    return "x".join(map(str, tensor.dims)) or "scalar"
+
+
+def _manifest_content(path: Path) -> dict[str, Any] | None:
+    """The manifest for people to read, also where it is one that the server refuses."""
+    try:
+        content = json.loads(manifest_path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
