@@ -57,7 +57,7 @@ class TensorRTBackend:
         check_plan(plan, plan_path.name, flavour, manifest)
         cuda.use_device(card.lanes.device)
         if manifest is not None:
-            manifest.check_machine(_machine(cuda, card.lanes.device), plan_path.name)
+            manifest.check_machine(Machine.here(cuda, card.lanes.device), plan_path.name)
         free_before = cuda.memory_info().free_bytes
         engine = Engine.deserialise(
             flavour,
@@ -122,11 +122,6 @@ class TensorRTBackend:
     def close(self) -> None:
         """Drops the engine, then its runtime, then the logger; idempotent. The lanes are closed before."""
         self._engine.close()
-
-
-def _machine(cuda: Cuda, device: int) -> Machine:
-    version = cuda.runtime_version
-    return Machine(cuda.device_name(device), cuda.compute_capability(device), (version // 1000, version % 1000 // 10))
 
 
 def _spec(card: ModelCard, version: str, engine: Engine) -> ModelSpec:
