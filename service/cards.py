@@ -107,6 +107,25 @@ class PrecisionCard:
     min_cosine: float = 0.999
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildCard:
+    """`[build]`: how TensorRT's builder works, where the command line does not say.
+
+    Attributes:
+        optimization_level: 0 (quickest build) to 5 (longest search); None leaves it to TensorRT.
+        workspace_bytes: most scratch memory that one layer may use; None takes a share of what is free.
+        hardware_compatibility: `none`, `ampere+` or `same-compute-capability`: on which other GPUs the plan may run.
+        is_version_compatible: whether newer versions of TensorRT shall run the plan.
+        is_weak_typing_allowed: whether TensorRT may lower the precision of a model in FP32 by itself.
+    """
+
+    optimization_level: int | None = None
+    workspace_bytes: int | None = None
+    hardware_compatibility: str = "none"
+    is_version_compatible: bool = False
+    is_weak_typing_allowed: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class ShapeRange:
     """Minimum, optimum and maximum shape of one input in an optimization profile."""
@@ -142,4 +161,5 @@ class ModelCard:
     batching: BatchingCard = BatchingCard()
     lanes: LanesCard = LanesCard()
     precision: PrecisionCard = PrecisionCard()
+    build: BuildCard = BuildCard()
     preprocess: PreprocessCard = PreprocessCard()

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from service.cards import (
     CARD_FILE,
     BatchingCard,
+    BuildCard,
     LanesCard,
     ModelCard,
     PrecisionCard,
@@ -23,6 +24,7 @@ from service.errors import CardError
 from service.repository.card_errors import card_error
 from service.repository.card_schema import (
     BatchingSection,
+    BuildSection,
     CardFile,
     LanesSection,
     PreprocessSection,
@@ -71,6 +73,7 @@ def load_card(folder: Path) -> ModelCard:
         batching=_batching(card.batching),
         lanes=_lanes(card.lanes),
         precision=PrecisionCard(mode=card.precision.mode, min_cosine=card.precision.min_cosine),
+        build=_build(card.build),
         preprocess=_preprocess(card.preprocess),
     )
 
@@ -121,6 +124,16 @@ def _lanes(section: LanesSection) -> LanesCard:
         count=None if section.count == "auto" else section.count,
         threads_per_lane=section.threads_per_lane,
         device=section.device,
+    )
+
+
+def _build(section: BuildSection) -> BuildCard:
+    return BuildCard(
+        optimization_level=section.optimization_level,
+        workspace_bytes=section.workspace_bytes,
+        hardware_compatibility=section.hardware_compatibility,
+        is_version_compatible=section.version_compatible,
+        is_weak_typing_allowed=section.weak_typing,
     )
 
 

@@ -26,7 +26,7 @@ model loads: the message names the file, the key, what it holds and what it may 
 
 This page is generated from the schema (`python -m service.repository.card_reference > docs/model-card.md`)."""
 _HEADER = "| key | type | default | meaning | example |\n| --- | --- | --- | --- | --- |"
-_TYPE_WORDS: dict[Any, str] = {int: "integer", float: "number", str: "string"}
+_TYPE_WORDS: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def card_reference() -> str:

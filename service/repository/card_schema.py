@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from service.cards import BatchingCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
+from service.cards import BatchingCard, BuildCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
 from service.tensors import BATCH_DIM
 from service.units import NS_PER_MS
 
@@ -30,6 +30,7 @@ _MAX_EXTENT = 2**31 - 1
 _BATCHING = BatchingCard()
 _LANES = LanesCard()
 _PRECISION = PrecisionCard()
+_BUILD = BuildCard()
 _PREPROCESS = PreprocessCard()
 
 Extent = Annotated[int, Field(ge=1, le=_MAX_EXTENT)]
@@ -144,6 +145,44 @@ class PrecisionSection(Section):
         description="Least cosine similarity of every output with ONNX Runtime FP32, per bucket; "
         "below it the build fails.",
         examples=[0.9995],
+    )
+
+
+class BuildSection(Section):
+    """How `inferlane build` makes a plan of the model; its command line wins over these keys."""
+
+    optimization_level: int | None = Field(
+        _BUILD.optimization_level,
+        ge=0,
+        le=5,
+        description="TensorRT's search for fast kernels, from 0 (quickest build) to 5 (longest search). "
+        "Left out: TensorRT's own default, 3.",
+        examples=[4],
+    )
+    workspace_bytes: int | None = Field(
+        _BUILD.workspace_bytes,
+        ge=1,
+        description="Most scratch memory that one layer may use. Left out: half of the GPU memory that is free when "
+        "the build begins.",
+        examples=[4_294_967_296],
+    )
+    hardware_compatibility: Literal["none", "ampere+", "same-compute-capability"] = Field(
+        "none",
+        description="On which other GPUs the plan may run: `ampere+` on any from Ampere on, "
+        "`same-compute-capability` (TensorRT 10.9 and later) on others of the same; both cost speed.",
+        examples=["same-compute-capability"],
+    )
+    version_compatible: bool = Field(
+        _BUILD.is_version_compatible,
+        description="Newer versions of TensorRT, and the lean runtime, may run the plan. The plan then holds code for "
+        "the CPU: serve none that comes from strangers.",
+        examples=[True],
+    )
+    weak_typing: bool = Field(
+        _BUILD.is_weak_typing_allowed,
+        description="TensorRT 8.6 and 10 may lower the precision of an FP32 model to `precision.mode` by themselves. "
+        "`false`, and from TensorRT 11 on always: the model must carry that precision.",
+        examples=[False],
     )
 
 
@@ -276,6 +315,7 @@ class CardFile(Section):
     batching: BatchingSection = BatchingSection()
     lanes: LanesSection = LanesSection()
     precision: PrecisionSection = PrecisionSection()
+    build: BuildSection = BuildSection()
     preprocess: PreprocessSection = PreprocessSection()
 
     @field_validator("name")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.cards import Interpolation, ModelCard, Resize, ShapeRange
+from service.cards import BuildCard, Interpolation, ModelCard, Resize, ShapeRange
 from service.errors import CardError
 from service.repository.card import MAX_CARD_BYTES, load_card
 from service.repository.card_reference import card_reference
@@ -49,6 +49,13 @@ device = 1
 [precision]
 mode = "fp16"
 min_cosine = 0.99
+
+[build]
+optimization_level = 0
+workspace_bytes = 4096
+hardware_compatibility = "ampere+"
+version_compatible = true
+weak_typing = false
 
 [preprocess]
 resize = "shortest-side+crop"
@@ -112,6 +119,13 @@ def test_every_key_arrives(folder: Path) -> None:
     assert card.batching.priority_levels == 3
     assert (card.lanes.count, card.lanes.threads_per_lane, card.lanes.device) == (2, 3, 1)
     assert (card.precision.mode, card.precision.min_cosine) == ("fp16", 0.99)
+    assert card.build == BuildCard(
+        optimization_level=0,
+        workspace_bytes=4096,
+        hardware_compatibility="ampere+",
+        is_version_compatible=True,
+        is_weak_typing_allowed=False,
+    )
     preprocess = card.preprocess
     assert (preprocess.resize, preprocess.shortest_side) == (Resize.SHORTEST_SIDE_CROP, 256)
     assert (preprocess.interpolation, preprocess.color) == (Interpolation.LANCZOS, "bgr")
@@ -204,6 +218,9 @@ def test_an_unknown_key_is_told_the_nearest(folder: Path, text: str, words: str)
         ("[[profile]]\nx = { min = [1], opt = [5], max = [4] }", "dimension 0 has 1, 5, 4"),
         ('[precision]\nmode = "fp4"', "precision.mode: got \"fp4\", must be 'as-is', 'fp16'"),
         ("[precision]\nmin_cosine = 1.5", "precision.min_cosine: got 1.5"),
+        ("[build]\noptimization_level = 6", "build.optimization_level: got 6"),
+        ('[build]\nhardware_compatibility = "hopper"', "build.hardware_compatibility: got \"hopper\", must be 'none'"),
+        ("[build]\nweak_typing = 1", "build.weak_typing: got 1, must be a valid boolean"),
         ('[preprocess]\nresize = "fit"', "preprocess.resize: got \"fit\", must be 'stretch', 'letterbox' or"),
         ('[preprocess]\ncolor = "gray"', "preprocess.color: got \"gray\", must be 'rgb' or 'bgr'"),
         ("[preprocess]\nmean = [1.0, 2.0]", "preprocess.mean: got [1.0, 2.0], must have at least 3 items"),
@@ -348,7 +365,7 @@ TOML_VALUES = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
 @given(
     st.sampled_from(
-        ["name", "task", "labels", "dims", "buckets", "padding", "profile", "batching", "lanes", "preprocess"]
+        ["name", "task", "labels", "dims", "buckets", "padding", "profile", "batching", "lanes", "build", "preprocess"]
     ),
     TOML_VALUES,
 )
