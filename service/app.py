@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -43,6 +45,10 @@ from service.settings import Settings
 from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 
+if TYPE_CHECKING:
+    from service.runtime.cuda.device import Cuda
+    from service.runtime.trt.flavour import Flavour
+
 MAX_PREPARING_PER_THREAD = 128
 
 _log = logging.getLogger(__name__)
@@ -67,16 +73,35 @@ class FrontedApp(FastAPI):
         await self._front(scope, receive, send)
 
 
-def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnStarted) -> FastAPI:
+BuildPlan = Callable[[ModelCard, VersionFolder, threading.Event], Path]
+"""Builds the plan of a version that has none, and says where it is; blocking, for minutes.
+
+Once the event is set nobody wants the plan any more. Raises ModelLoadFailed, also where the event ended it.
+"""
+
+
+def create_app(
+    settings: Settings, *, on_progress: OnProgress, on_started: OnStarted, build_plan: BuildPlan | None = None
+) -> FastAPI:
     """The whole server as an ASGI application.
 
     Its lifespan begins to load the models and returns: the port opens at once, and `/v2/health/ready` turns to 200
     when all are warm. At its end it finishes the accepted requests and frees the models.
+
+    Args:
+        settings: of the server.
+        on_progress: told of every step of a load, on a worker thread.
+        on_started: told when every model was tried.
+        build_plan: builds plans that are missing; None serves what is there.
     """
     recorder = _recorder(settings)
     threads = settings.cpu_threads or default_threads()
+    if not settings.build_plans_enabled:
+        build_plan = None
     loader = ModelLoader(
-        open_backend=lambda card, version, is_cut_off: open_backend(card, version, cpu_threads=threads),
+        open_backend=lambda card, version, is_cut_off: open_backend(
+            card, version, cpu_threads=threads, build_plan=build_plan and partial(build_plan, card, version, is_cut_off)
+        ),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
     )
@@ -119,56 +144,106 @@ def create_app(settings: Settings, *, on_progress: OnProgress, on_started: OnSta
     return app
 
 
-def open_backend(card: ModelCard, version: VersionFolder, *, cpu_threads: int) -> Backend:
+def open_backend(
+    card: ModelCard, version: VersionFolder, *, cpu_threads: int, build_plan: Callable[[], Path] | None = None
+) -> Backend:
     """The backend that a card asks for; its library is imported only here.
 
-    `auto` means TensorRT where there is a plan and this machine can run TensorRT, else ONNX Runtime. A plan that
-    TensorRT refuses is an error all the same: a model that silently ran on the CPU would be slow and nobody knew why.
+    `auto` means TensorRT where this machine can run it and there is a plan or something that builds one, else ONNX
+    Runtime. A plan that TensorRT refuses, or a model that it cannot build, is an error all the same: a model that
+    silently ran on the CPU would be slow and nobody knew why.
+
+    Args:
+        card: the model's card.
+        version: its files.
+        cpu_threads: threads of ONNX Runtime.
+        build_plan: builds the plan where none is there; None where none is to be built.
 
     Raises:
-        ModelLoadFailed: this machine has no such backend, or the model does not open.
+        ModelLoadFailed: this machine has no such backend, or the model does not open, or its plan cannot be built.
         CardError: the card contradicts the model.
         DeviceError: the GPU cannot be used.
     """
     if card.backend != "onnxruntime" and version.plan is not None:
-        try:
-            tensorrt = _tensorrt()
-        except ModelLoadFailed as error:
-            if card.backend == "tensorrt" or version.onnx is None:
-                raise ModelLoadFailed(f"model '{card.name}' has a plan for TensorRT. {error.message}") from error
-            _log.warning("model '%s' runs on ONNX Runtime although it has a plan: %s", card.name, error.message)
-        else:
-            return tensorrt(card, version.version, version.plan)
+        tensorrt = _runner(card, version)
+        if tensorrt is not None:
+            return tensorrt.open(card, version.version, version.plan)
     if version.onnx is None:
         raise ModelLoadFailed(
             f"model '{card.name}' has a plan and no {ONNX_FILE}, but its card asks for ONNX Runtime; "
             'put the ONNX model beside the plan, or set backend = "tensorrt"'
         )
-    if card.backend == "tensorrt":
+    if card.backend != "onnxruntime" and version.plan is None and build_plan is not None:
+        tensorrt = _builder(card)
+        if tensorrt is not None:
+            return tensorrt.open(card, version.version, build_plan())
+    elif card.backend == "tensorrt":
         raise ModelLoadFailed(
-            f"model '{card.name}' asks for TensorRT, but version {version.version} has no *{PLAN_SUFFIX} file; "
-            f'build a plan from its {ONNX_FILE} and put it beside that, or set backend = "auto"'
+            f"model '{card.name}' asks for TensorRT, but version {version.version} has no *{PLAN_SUFFIX} file; build "
+            f'a plan from its {ONNX_FILE} with `inferlane build {version.path}`, or set backend = "auto"'
         )
     from service.runtime.onnx.backend import OnnxBackend  # noqa: PLC0415
 
     return OnnxBackend.open(card, version=version.version, model_path=version.onnx, cpu_threads=cpu_threads)
 
 
-@functools.cache
-def _tensorrt() -> Callable[[ModelCard, str, Path], Backend]:
-    """What opens a plan on this machine; made once, because all models of a process share one view of CUDA.
+@dataclass(frozen=True, slots=True)
+class _TensorRT:
+    """The TensorRT and the CUDA of this process."""
+
+    flavour: Flavour
+    cuda: Cuda
+
+    def open(self, card: ModelCard, version: str, plan: Path) -> Backend:
+        from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
+
+        return TensorRTBackend.open(card, version=version, plan_path=plan, flavour=self.flavour, cuda=self.cuda)
+
+
+@cache
+def _tensorrt() -> _TensorRT:
+    """What runs plans on this machine; made once, because all models of a process share one view of CUDA.
 
     Raises:
         ModelLoadFailed: TensorRT, CUDA or a GPU is missing.
     """
     from service.runtime.cuda.device import Cuda  # noqa: PLC0415
-    from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
     from service.runtime.trt.flavour import find_flavour  # noqa: PLC0415
 
-    flavour, cuda = find_flavour(), Cuda.load()
-    return lambda card, version, plan: TensorRTBackend.open(
-        card, version=version, plan_path=plan, flavour=flavour, cuda=cuda
+    return _TensorRT(find_flavour(), Cuda.load())
+
+
+def _runner(card: ModelCard, version: VersionFolder) -> _TensorRT | None:
+    """What runs the version's plan; None where the model is to run on ONNX Runtime instead, which is logged."""
+    try:
+        return _tensorrt()
+    except ModelLoadFailed as error:
+        if card.backend == "tensorrt" or version.onnx is None:
+            raise ModelLoadFailed(f"model '{card.name}' has a plan for TensorRT. {error.message}") from error
+        _log.warning("model '%s' runs on ONNX Runtime although it has a plan: %s", card.name, error.message)
+        return None
+
+
+def _builder(card: ModelCard) -> _TensorRT | None:
+    """What builds a plan and runs it; None where `auto` has to do without, which is no news without a GPU."""
+    try:
+        tensorrt = _tensorrt()
+    except ModelLoadFailed as error:
+        if card.backend == "tensorrt":
+            raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT. {error.message}") from error
+        return None
+    flavour = tensorrt.flavour
+    if flavour.capabilities.builder:
+        return tensorrt
+    problem = (
+        f"it has no plan, and {flavour.name} {flavour.version} runs plans but cannot build them; build one with "
+        f"`inferlane build` where the full TensorRT of this version is and a GPU of this kind, and put it beside "
+        f"{ONNX_FILE} with its manifest"
     )
+    if card.backend == "tensorrt":
+        raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT, but {problem}")
+    _log.warning("model '%s' runs on ONNX Runtime: %s", card.name, problem)
+    return None
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:

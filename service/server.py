@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 import service
-from service.app import create_app
+from service.app import BuildPlan, create_app
 from service.errors import ServiceError
 from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
@@ -91,13 +91,17 @@ class InferlaneServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def run_server(settings: Settings) -> int:
+def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> int:
     """Serves until told to stop; returns the process's exit status. Blocks; takes SIGINT and SIGTERM.
 
     Either ends the server after the requests in progress, with 0. A second SIGINT ends the process at once, with 130.
 
     A model that cannot be loaded ends the server, as in Triton: a service that comes up with a part of its
     models missing is found out later, and by its users. `exit_on_error = false` serves the others instead.
+
+    Args:
+        settings: of the server.
+        build_plan: builds plans that are missing; without it a model is served from what its folder holds.
     """
     console = Console(stderr=True)
     logging.basicConfig(
@@ -125,7 +129,7 @@ def run_server(settings: Settings) -> int:
         gc.freeze()  # what start-up made stays for good: the collector need not look at it again
         _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
 
-    app = create_app(settings, on_progress=progress, on_started=on_started)
+    app = create_app(settings, on_progress=progress, on_started=on_started, build_plan=build_plan)
     server = InferlaneServer(_config(app, settings, _raised_file_limit()))
     # uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early.
     for number in (signal.SIGINT, signal.SIGTERM):

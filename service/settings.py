@@ -87,6 +87,11 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Seconds that running requests get to finish at shut-down or reload.",
     )
+    build_plans_enabled: bool = Field(
+        True,
+        description="Whether a model whose card allows TensorRT, and which has an ONNX file and no plan, gets its plan "
+        "built before it serves, where a GPU and TensorRT's builder are there; that takes minutes.",
+    )
     exit_on_error: bool = Field(
         True, description="Whether a model that cannot be loaded at start-up ends the server, as in Triton."
     )

@@ -42,4 +42,5 @@ def fake_tensorrt(cuda: FakeCuda, generation: str = "10") -> Any:
         module.ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
     if generation != "11-lean":
         module.EngineInspector = object
+        module.Builder = object
     return module

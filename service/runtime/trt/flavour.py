@@ -26,6 +26,7 @@ class Capabilities:
         profile_scratch: the same as 10.0 has it. With neither, only the maximum over all profiles is known.
         sized_scratch: scratch is given with its size, so that TensorRT can check it.
         inspector: the layers of an engine can be listed.
+        builder: plans can be built; the lean and the dispatch runtime only run them.
     """
 
     user_managed_strategy: bool
@@ -33,6 +34,7 @@ class Capabilities:
     profile_scratch: bool
     sized_scratch: bool
     inspector: bool
+    builder: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +96,6 @@ def describe(name: str, module: Any) -> Flavour:
             sized_scratch=hasattr(context, "set_device_memory"),
             # The lean runtime has the function that makes an inspector, but not the inspector.
             inspector=hasattr(module, "EngineInspector"),
+            builder=hasattr(module, "Builder"),
         ),
     )
