@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from engines.events import OnEvent
+from engines.config import BuildSettings, decide
+from engines.events import LogLine, OnEvent
+from engines.manifest_writer import Origin, manifest_text
+from engines.onnx_facts import OnnxFacts, read_facts
+from engines.plan_files import HiddenPlan
 from engines.report import AccuracyReport, BuildReport
 from engines.request import BuildRequest
+from engines.serialise import CANCELLED, BuildCancelled, Job, SerialisedPlan, Voice, require_builder, serialise
+from engines.timing_cache import cache_path
+from service.errors import ModelLoadFailed
+from service.repository.card import load_card
+from service.repository.layout import ONNX_FILE, find
 from service.runtime.cuda.device import Cuda
+from service.runtime.trt.context import scratch_bytes
+from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
+from service.runtime.trt.inspector import inspect
+from service.runtime.trt.manifest import Machine
+from service.tensors import DType
+
+MEASURE_PHASE = "measure"
 
 AccuracyCheck: TypeAlias = Callable[[Path], AccuracyReport]
 """Opens the plan at a temporary path, its manifest beside it, and compares; raises ModelLoadFailed to veto."""
@@ -32,7 +51,7 @@ def build_plan(
         flavour: the TensorRT to build with.
         cuda: the process's CUDA; the calling thread's device becomes the one of the request or the card.
         on_event: hears of phases and lines, but not of the end, which the caller knows.
-        check: may veto the plan before it gets its name.
+        check: may veto the plan before it gets its name; says its own phases.
         is_cancelled: asked between steps; once true, the build ends as soon as TensorRT allows.
 
     Raises:
@@ -41,4 +60,88 @@ def build_plan(
         CardError: the card is malformed or contradicts the model.
         DeviceError: the GPU cannot be used.
     """
-    raise NotImplementedError
+    require_builder(flavour)
+    voice = Voice(on_event, is_cancelled)
+    card, onnx = load_card(request.model_folder), _onnx_of(request)
+    facts = read_facts(onnx)
+    _warn_of_narrowed_types(flavour, facts, on_event)
+    device = card.lanes.device if request.options.device is None else request.options.device
+    cuda.use_device(device)
+    settings = decide(request.options, card, cuda.memory_info().free_bytes)
+    machine = Machine.here(cuda, device)
+    job = Job(
+        onnx=onnx, facts=facts, card=card, settings=settings, cache_path=_cache_path(request, machine, flavour.version)
+    )
+    with HiddenPlan(request.plan_path) as hidden:
+        built = serialise(flavour, job, voice)
+        origin = Origin(
+            machine=machine,
+            driver_version=cuda.driver_version,
+            tensorrt=f"{flavour.name} {flavour.version}",
+            facts=facts,
+            precision=built.precision,
+            settings=settings,
+        )
+        voice.started(MEASURE_PHASE)
+        hidden.write(built.plan)
+        report = _report(flavour, built, settings, request.plan_path)
+        voice.finished(MEASURE_PHASE)
+        sha256 = hashlib.sha256(built.plan).hexdigest()
+        hidden.write_manifest(manifest_text(origin, report, sha256))
+        if check is not None:
+            report = replace(report, accuracy=check(hidden.path))
+            hidden.write_manifest(manifest_text(origin, report, sha256))
+        if is_cancelled():
+            raise BuildCancelled(CANCELLED)
+        hidden.publish()
+        return report
+
+
+def _onnx_of(request: BuildRequest) -> Path:
+    version = find(request.model_folder.parent, request.model_folder.name).version(request.version)
+    if version.onnx is None:
+        raise ModelLoadFailed(
+            f"'{version.path}' holds no {ONNX_FILE} to build from; put the model that the plan was built from there"
+        )
+    return version.onnx
+
+
+def _cache_path(request: BuildRequest, machine: Machine, version: str) -> Path | None:
+    folder = request.options.timing_cache
+    return None if folder is None else cache_path(folder, machine, version)
+
+
+def _report(flavour: Flavour, built: SerialisedPlan, settings: BuildSettings, plan_path: Path) -> BuildReport:
+    """Opens the plan to learn what came of it; that it opens at all is the first check."""
+    plan = bytes(built.plan)
+    engine = Engine.deserialise(
+        flavour, plan, plan_path.name, dims={}, host_code_allowed=settings.is_version_compatible
+    )
+    try:
+        info = inspect(engine)
+        layers = () if info is None else info.layers
+        return BuildReport(
+            plan_path=plan_path,
+            plan_bytes=len(plan),
+            build_s=built.build_s,
+            precision=built.precision.text,
+            profiles=built.profiles,
+            layer_count=None if info is None else len(info.layers),
+            layer_precisions=Counter(layer.precision or "unknown" for layer in layers),
+            scratch_bytes=tuple(scratch_bytes(engine, profile) for profile in range(len(engine.profiles))),
+            accuracy=None,
+        )
+    finally:
+        engine.close()
+
+
+def _warn_of_narrowed_types(flavour: Flavour, facts: OnnxFacts, on_event: OnEvent) -> None:
+    """TensorRT 8.6 has no INT64: its parser narrows such inputs and outputs, which clients will notice."""
+    wide = [tensor.name for tensor in (*facts.inputs, *facts.outputs) if tensor.dtype is DType.INT64]
+    if wide and not hasattr(flavour.module.DataType, "INT64"):
+        on_event(
+            LogLine(
+                "warning",
+                f"{flavour.name} {flavour.version} has no INT64: {', '.join(wide)} become INT32 in the plan",
+            )
+        )

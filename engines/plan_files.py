@@ -1,0 +1,161 @@
+"""A plan and its manifest on the disk: hidden until both are complete and accepted, then renamed, or never seen.
+
+    .model.plan.4711.tmp          the plan; locked by the builder that writes it, for as long as that lives
+    .model.plan.4711.tmp.json     its manifest
+
+The kernel drops the lock with its process, however that ends: a hidden file that can be locked belongs to nobody any
+more, on this machine or on another that shares the folder, and the next build removes it.
+
+A plan and its manifest cannot be renamed in one step. The manifest goes first: alone it is harmless, while a plan with
+the manifest of another is refused, and so an older plan is taken away before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from service.errors import ModelLoadFailed
+from service.runtime.trt.manifest import manifest_path
+
+SUFFIX = ".tmp"
+
+
+class HiddenPlan:
+    """The temporary files of one build; entered, they exist and are locked, left, they are gone.
+
+    Attributes:
+        path: of the temporary plan, so that `manifest_path` gives that of its manifest.
+    """
+
+    def __init__(self, plan_path: Path) -> None:
+        self._target = plan_path
+        self._file: IO[bytes] | None = None
+        self.path = _hidden_path(plan_path)
+
+    def __enter__(self) -> HiddenPlan:
+        """Removes what dead builders left, then makes and locks the file.
+
+        Raises:
+            ModelLoadFailed: the folder cannot be written, or this process builds the same plan already.
+        """
+        try:
+            remove_leftovers(self._target)
+            self._file = _locked(self.path)
+        except OSError as error:
+            raise ModelLoadFailed(_cannot_write(self._target, error)) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def write(self, plan: Any) -> None:
+        """Writes the plan, an object with the buffer protocol, and waits for the disk.
+
+        Raises:
+            ModelLoadFailed: the disk is full, or fails.
+        """
+        assert self._file is not None, "the plan is written inside `with`"
+        try:
+            self._file.write(plan)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise ModelLoadFailed(_cannot_write(self._target, error)) from error
+
+    def write_manifest(self, text: str) -> None:
+        """Writes the manifest, or writes it anew.
+
+        Raises:
+            ModelLoadFailed: the disk is full, or fails.
+        """
+        try:
+            with manifest_path(self.path).open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ModelLoadFailed(_cannot_write(self._target, error)) from error
+
+    def publish(self) -> None:
+        """Gives both files their names.
+
+        Raises:
+            ModelLoadFailed: a file cannot be renamed.
+        """
+        try:
+            self._target.unlink(missing_ok=True)
+            manifest_path(self.path).replace(manifest_path(self._target))
+            self.path.replace(self._target)
+            _sync_folder(self._target.parent)
+        except OSError as error:
+            raise ModelLoadFailed(_cannot_write(self._target, error)) from error
+
+    def discard(self) -> None:
+        """Removes what has not got its name, and unlocks; idempotent."""
+        if self._file is not None:
+            manifest_path(self.path).unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
+
+
+def remove_leftovers(plan_path: Path) -> None:
+    """Removes what dead builders left of a plan; those that live keep theirs."""
+    for path in plan_path.parent.glob(f".{plan_path.name}.*{SUFFIX}"):
+        try:
+            _locked(path).close()
+        except OSError:
+            continue  # a builder that lives
+        manifest_path(path).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+def discard_own(plan_path: Path) -> None:
+    """Removes what a build of this process has of a plan, for whoever ends the process in the midst of it."""
+    path = _hidden_path(plan_path)
+    manifest_path(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def _hidden_path(plan_path: Path) -> Path:
+    return plan_path.with_name(f".{plan_path.name}.{os.getpid()}{SUFFIX}")
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """The file, made if need be, emptied once it is ours.
+
+    Raises:
+        OSError: it cannot be written, or another builder holds it.
+    """
+    while True:
+        file = path.open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_nlink:
+                file.truncate(0)
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # another build took it for a leftover before it was locked
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(target: Path, error: OSError) -> str:
+    return (
+        f"'{target}' cannot be written: {error.strerror or error}; the model's folder must be writable and have room "
+        "for the plan, and only one build of a model may run at a time"
+    )
