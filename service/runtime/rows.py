@@ -58,13 +58,18 @@ class TensorPlan:
 
     def copy_out(self, host: HostArray, row: int, rows: int, dims: DimSizes) -> HostArray:
         """One request's part of an output, without padding: C-contiguous, in memory of its own."""
+        region = self.part(host, row, rows, dims)
+        return _encoded(region) if self.tensor.dtype is DType.BYTES else region.copy()
+
+    def part(self, host: HostArray, row: int, rows: int, dims: DimSizes) -> HostArray:
+        """One request's part of an output, without padding, where it lies."""
         region = host[row : row + rows] if self.has_rows else host
         if self.axes:
             index = [slice(None)] * region.ndim
             for axis, dim in self.axes:
                 index[axis] = slice(dims[dim])
             region = region[tuple(index)]
-        return _encoded(region) if self.tensor.dtype is DType.BYTES else region.copy()
+        return region
 
 
 def input_plans(spec: ModelSpec) -> tuple[TensorPlan, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +16,9 @@ from service.requests import Batch
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.trt.lane import LANE_DEPTH
 from service.runtime.warm_up import check_batch_invariance, warm_up
-from tests.doubles.trt_models import MODELS, TrtBench, assert_right, batch_in
+from tests.doubles.trt_models import WIDE_BYTES, TrtBench, assert_right, batch_in, in_memory
 
-NAMES = tuple(MODELS)
+NAMES = ("double", "pair", "sequence")
 
 
 @st.composite
@@ -69,6 +71,48 @@ class LaneCases:
         check_batch_invariance(lane, backend.spec)
         assert set(costs.measured_ns) == set(backend.spec.buckets.known())
         assert all(cost_ns > 0 for cost_ns in costs.measured_ns.values())
+
+    @pytest.mark.parametrize("memory", ["pageable", "pinned", "registered", "mixed"])
+    @pytest.mark.parametrize("name", ["wide", "long"])
+    @pytest.mark.parametrize("pad", [0.0, 1.5])
+    def test_large_rows_from_any_memory(self, bench: TrtBench, name: str, memory: str, pad: float) -> None:
+        backend = bench.open(name, pad_values={"x": pad})
+        spec, lane = backend.spec, bench.lane(backend)
+        rng = np.random.default_rng(13)
+        kinds = ["pageable", "pinned", "registered"] * 3 if memory == "mixed" else [memory] * 9
+        for bucket in spec.buckets.known():
+            for rows in ((bucket.padded_size,), (1,) * bucket.padded_size, (1, 2), (bucket.padded_size - 1,)):
+                if not 0 < sum(rows) <= bucket.padded_size or 0 in rows:
+                    continue
+                with ExitStack() as stack:
+                    batch = batch_in(spec, bucket, rng, rows)
+                    lying = [
+                        stack.enter_context(in_memory(bench.cuda, request, kind))
+                        for request, kind in zip(batch.requests, kinds, strict=False)
+                    ]
+                    batch = Batch(bucket, tuple(lying), batch.size)
+                    assert_right(name, batch, lane.sync(lane.enqueue(batch)).outputs)
+
+    @pytest.mark.parametrize(
+        ("memory", "rows", "pad", "h2d_rows"),
+        [
+            ("pageable", (8,), 0.0, 8),
+            ("registered", (3, 5), 0.0, 8),
+            ("registered", (3, 2), 0.0, 5),
+            ("pageable", (5,), 0.0, 5),
+            ("registered", (5,), 1.5, 8),
+        ],
+    )
+    def test_padding_that_the_device_can_fill_is_not_copied(
+        self, bench: TrtBench, memory: str, rows: tuple[int, ...], pad: float, h2d_rows: int
+    ) -> None:
+        backend = bench.open("wide", pad_values={"x": pad})
+        lane = bench.lane(backend)
+        batch = batch_in(backend.spec, Bucket(8), np.random.default_rng(14), rows)
+        with ExitStack() as stack:
+            lying = tuple(stack.enter_context(in_memory(bench.cuda, each, memory)) for each in batch.requests)
+            lane.sync(lane.enqueue(Batch(Bucket(8), lying, batch.size)))
+        assert lane.figures().h2d_bytes == h2d_rows * WIDE_BYTES
 
     def test_lanes_do_not_mix(self, bench: TrtBench) -> None:
         backend = bench.open("pair")

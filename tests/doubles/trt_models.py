@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +13,9 @@ import numpy as np
 from service.buckets import Bucket
 from service.cards import BatchingCard, ModelCard
 from service.models import ModelSpec
-from service.requests import Batch
+from service.requests import Batch, InferenceRequest
 from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.memory import HostRegistration, PinnedBuffer
 from service.runtime.trt.backend import TensorRTBackend
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import TensorRTLane
@@ -47,19 +49,43 @@ SEQUENCE = FakeModel(
 )
 """`x: FP32[batch, sequence] -> y = x + x`; a profile for up to 8 columns, one for 8 to 16."""
 
-MODELS = {"double": DOUBLE, "pair": PAIR, "sequence": SEQUENCE}
+WIDE_BYTES = 128 << 10
+
+WIDE = FakeModel(
+    inputs={"x": ("FLOAT", (-1, WIDE_BYTES // 4))},
+    outputs={"y": ("FLOAT", (-1, WIDE_BYTES // 4))},
+    profiles=({"x": ((1, WIDE_BYTES // 4), (8, WIDE_BYTES // 4), (8, WIDE_BYTES // 4))},),
+    program="double",
+)
+"""As `DOUBLE`, with rows that are worth a copy of their own, and a largest batch that is worth several threads."""
+
+LONG = FakeModel(
+    inputs={"x": ("FLOAT", (-1, -1))},
+    outputs={"y": ("FLOAT", (-1, -1))},
+    profiles=({"x": ((1, 1), (2, 1 << 15), (4, 1 << 16))},),
+    program="double",
+)
+"""As `SEQUENCE`, with rows as large as those of `WIDE`."""
+
+MODELS = {"double": DOUBLE, "pair": PAIR, "sequence": SEQUENCE, "wide": WIDE, "long": LONG}
 
 CARDS = {
     "sequence": {
         "dims": {"x": ("batch", "sequence"), "y": ("batch", "sequence")},
         "bucket_sizes": {"batch": (1, 2, 4), "sequence": (4, 8, 16)},
-    }
+    },
+    "long": {
+        "dims": {"x": ("batch", "sequence"), "y": ("batch", "sequence")},
+        "bucket_sizes": {"batch": (4,), "sequence": (1 << 15, 1 << 16)},
+    },
 }
 
 REFERENCES: dict[str, Callable[..., tuple[HostArray, ...]]] = {
     "double": lambda x: (x + x,),
     "pair": lambda a, b: (a + b, a - b),
     "sequence": lambda x: (x + x,),
+    "wide": lambda x: (x + x,),
+    "long": lambda x: (x + x,),
 }
 
 
@@ -103,6 +129,23 @@ class TrtBench:
             lane.close()
         for backend in self.backends:
             backend.close()
+
+
+@contextmanager
+def in_memory(cuda: Cuda, request: InferenceRequest, memory: str) -> Iterator[InferenceRequest]:
+    """The same request with its inputs in `pageable`, `pinned` or `registered` memory."""
+    with ExitStack() as stack:
+        inputs = []
+        for values in request.inputs:
+            if memory == "pinned":
+                lying = stack.enter_context(PinnedBuffer(cuda, values.nbytes)).host(values.dtype, values.shape)
+            else:
+                lying = np.empty_like(values)
+            lying[...] = values
+            if memory == "registered":
+                stack.enter_context(HostRegistration(cuda, lying))
+            inputs.append(lying)
+        yield replace(request, inputs=tuple(inputs))
 
 
 def batch_in(spec: ModelSpec, bucket: Bucket, rng: np.random.Generator, rows: tuple[int, ...]) -> Batch:

@@ -82,6 +82,8 @@ NETWORKS: dict[str, tuple[Callable[..., None], tuple[int, ...], Any]] = {
     "double": (add_double, MODELS["double"].inputs["x"][1], MODELS["double"].profiles),
     "pair": (add_pair, MODELS["pair"].inputs["a"][1], MODELS["pair"].profiles),
     "sequence": (add_double, MODELS["sequence"].inputs["x"][1], MODELS["sequence"].profiles),
+    "wide": (add_double, MODELS["wide"].inputs["x"][1], MODELS["wide"].profiles),
+    "long": (add_double, MODELS["long"].inputs["x"][1], MODELS["long"].profiles),
     "tower": (add_tower, (-1, *IMAGE), TOWER_RANGES),
 }
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.check import check, device_error
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.stream import Stream
@@ -49,6 +51,20 @@ def copy_d2h(cuda: Cuda, host_address: int, device_address: int, nbytes: int, *,
     api = cuda.api
     kind = api.cudaMemcpyKind.cudaMemcpyDeviceToHost
     check(api, "cudaMemcpyAsync d2h", api.cudaMemcpyAsync(host_address, device_address, nbytes, kind, stream.native))
+
+
+def prepare_h2d(cuda: Cuda, device_address: int, host_address: int, nbytes: int, *, stream: Stream) -> PreparedCall:
+    """`copy_h2d` for later."""
+    kind = cuda.api.cudaMemcpyKind.cudaMemcpyHostToDevice
+    call = partial(cuda.api.cudaMemcpyAsync, device_address, host_address, nbytes, kind, stream.native)
+    return PreparedCall("cudaMemcpyAsync h2d", call)
+
+
+def prepare_d2h(cuda: Cuda, host_address: int, device_address: int, nbytes: int, *, stream: Stream) -> PreparedCall:
+    """`copy_d2h` for later."""
+    kind = cuda.api.cudaMemcpyKind.cudaMemcpyDeviceToHost
+    call = partial(cuda.api.cudaMemcpyAsync, host_address, device_address, nbytes, kind, stream.native)
+    return PreparedCall("cudaMemcpyAsync d2h", call)
 
 
 def copy_rows_h2d(cuda: Cuda, rows: Rows, *, stream: Stream) -> None:

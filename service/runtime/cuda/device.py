@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass
 from service.errors import DeviceError, ModelLoadFailed
 from service.runtime.cuda.api import CopyAttributes, RuntimeApi
 from service.runtime.cuda.check import check, runtime_api
+from service.runtime.cuda.ranges import HostRanges
 
 BATCH_COPY_VERSION = 12080
 
@@ -47,11 +48,13 @@ class Cuda:
     Attributes:
         api: the binding, real or a double.
         capture_lock: held by whoever captures a graph: one capture at a time in the whole process.
+        page_locked: the host memory that copies can use without the host's help.
     """
 
     def __init__(self, api: RuntimeApi) -> None:
         self.api = api
         self.capture_lock = threading.Lock()
+        self.page_locked = HostRanges()
         self._live = LiveCounts()
         self._live_lock = threading.Lock()
         self._batch_attributes: CopyAttributes | None = None

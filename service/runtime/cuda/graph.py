@@ -6,9 +6,11 @@ A graph keeps the addresses, shapes and scratch it was captured with: all of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from service.errors import DeviceError, ServiceError
 from service.runtime.cuda.api import Handle
+from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.check import check, device_error
 from service.runtime.cuda.device import Cuda, LiveCounts
 from service.runtime.cuda.resource import Resource
@@ -48,6 +50,10 @@ class Graph(Resource[Handle]):
             DeviceError: CUDA refused, or some earlier work failed.
         """
         check(self._cuda.api, "cudaGraphLaunch", self._cuda.api.cudaGraphLaunch(self.native, stream.native))
+
+    def prepare_launch(self, *, stream: Stream) -> PreparedCall:
+        """`launch` for later."""
+        return PreparedCall("cudaGraphLaunch", partial(self._cuda.api.cudaGraphLaunch, self.native, stream.native))
 
     def _release(self, native: Handle) -> None:
         check(self._cuda.api, "cudaGraphExecDestroy", self._cuda.api.cudaGraphExecDestroy(native))

@@ -31,6 +31,7 @@ class PinnedBuffer(Resource[int]):
         address = int(check(cuda.api, f"cudaHostAlloc of {nbytes} bytes", allocated))
         super().__init__(cuda, address, LiveCounts(pinned_bytes=nbytes))
         self.nbytes = nbytes
+        cuda.page_locked.add(address, nbytes)
 
     @property
     def address(self) -> int:
@@ -60,6 +61,7 @@ class PinnedBuffer(Resource[int]):
         return array
 
     def _release(self, native: int) -> None:
+        self._cuda.page_locked.remove(native, self.nbytes)
         check(self._cuda.api, "cudaFreeHost", self._cuda.api.cudaFreeHost(native))
 
 
@@ -104,6 +106,7 @@ class HostRegistration(Resource[int]):
         super().__init__(cuda, address, LiveCounts(registrations=1))
         self._array: NDArray[np.generic] | None = array
         self.nbytes = array.nbytes
+        cuda.page_locked.add(address, array.nbytes)
 
     @property
     def address(self) -> int:
@@ -111,6 +114,7 @@ class HostRegistration(Resource[int]):
         return self.native
 
     def _release(self, native: int) -> None:
+        self._cuda.page_locked.remove(native, self.nbytes)
         check(self._cuda.api, "cudaHostUnregister", self._cuda.api.cudaHostUnregister(native))
         self._array = None
 

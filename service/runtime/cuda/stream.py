@@ -6,8 +6,11 @@ thread that made them.
 
 from __future__ import annotations
 
+from functools import partial
+
 from service.errors import DeviceError
 from service.runtime.cuda.api import Handle
+from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.check import check, device_error
 from service.runtime.cuda.device import Cuda, LiveCounts
 from service.runtime.cuda.resource import Resource
@@ -48,6 +51,11 @@ class Stream(Resource[Handle]):
         waited = self._cuda.api.cudaStreamWaitEvent(self.native, event.native, 0)
         check(self._cuda.api, "cudaStreamWaitEvent", waited)
 
+    def prepare_wait(self, event: Event) -> PreparedCall:
+        """`wait` for later."""
+        call = partial(self._cuda.api.cudaStreamWaitEvent, self.native, event.native, 0)
+        return PreparedCall("cudaStreamWaitEvent", call)
+
     def _release(self, native: Handle) -> None:
         check(self._cuda.api, "cudaStreamDestroy", self._cuda.api.cudaStreamDestroy(native))
 
@@ -72,6 +80,10 @@ class Event(Resource[Handle]):
     def record(self, *, stream: Stream) -> None:
         """Marks the end of what `stream` has been given so far; an earlier mark is forgotten."""
         check(self._cuda.api, "cudaEventRecord", self._cuda.api.cudaEventRecord(self.native, stream.native))
+
+    def prepare_record(self, *, stream: Stream) -> PreparedCall:
+        """`record` for later."""
+        return PreparedCall("cudaEventRecord", partial(self._cuda.api.cudaEventRecord, self.native, stream.native))
 
     def sync(self) -> None:
         """Blocks the calling thread until the mark is reached.

@@ -13,6 +13,7 @@ from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.stream import Stream
 from service.runtime.rows import input_plans, misfit, refuse_second_batch_axis
 from service.runtime.trt.context import survey
+from service.runtime.trt.copy_threads import CopyThreads, default_helpers
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
@@ -35,6 +36,7 @@ class TensorRTBackend:
         self._spec = spec
         self._shapes = tuple(shapes)
         self._weights_bytes = weights_bytes
+        self._threads = CopyThreads(default_helpers())
 
     @classmethod
     def open(cls, card: ModelCard, *, version: str, plan_path: Path, flavour: Flavour, cuda: Cuda) -> TensorRTBackend:
@@ -83,6 +85,11 @@ class TensorRTBackend:
         return self._spec
 
     @property
+    def bucket_shapes(self) -> tuple[BucketShapes, ...]:
+        """Profile and shapes of every bucket, in the order of `BucketTable.known`."""
+        return self._shapes
+
+    @property
     def lane_count(self) -> int:
         """As the card says, else one."""
         return self._spec.card.lanes.count or 1
@@ -106,7 +113,7 @@ class TensorRTBackend:
         Raises:
             DeviceError: the GPU has no room for it.
         """
-        lane = TensorRTLane(self._cuda, self._engine, self._spec)
+        lane = TensorRTLane(self._cuda, self._engine, self._spec, self._threads)
         lane.open(self._shapes, device=self._spec.card.lanes.device)
         return lane
 
@@ -121,6 +128,7 @@ class TensorRTBackend:
 
     def close(self) -> None:
         """Drops the engine, then its runtime, then the logger; idempotent. The lanes are closed before."""
+        self._threads.close()
         self._engine.close()
 
 

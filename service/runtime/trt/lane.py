@@ -18,11 +18,14 @@ from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
 from service.runtime.protocol import Ticket
-from service.runtime.rows import gather, input_plans, output_plans, scatter
+from service.runtime.rows import input_plans, output_plans
 from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.context import scratch_bytes
+from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
+from service.runtime.trt.launch import LaneStreams, Launch
 from service.runtime.trt.profiles import BucketShapes
+from service.runtime.trt.results import take_results
 from service.runtime.trt.runs import BucketRun
 from service.runtime.trt.tally import Tally
 
@@ -34,7 +37,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _InFlight:
     batch: Batch
-    run: BucketRun
+    launch: Launch
     started: int
     begun: int
 
@@ -50,19 +53,28 @@ class TensorRTLane:
         is_dead: the device is lost to this process; every later call fails.
     """
 
-    def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, *, clock: Clock = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        cuda: Cuda,
+        engine: Engine,
+        spec: ModelSpec,
+        threads: CopyThreads,
+        *,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
         self._cuda = cuda
         self._engine = engine
         self._spec = spec
+        self._threads = threads
         self._clock = clock
         self._input_plans = input_plans(spec)
         self._output_plans = output_plans(spec)
         self._shapes: dict[Bucket, BucketShapes] = {}
         self._stack = ExitStack()
-        self._streams: tuple[Stream, ...] = ()
+        self._streams: LaneStreams | None = None
         self._scratch: DeviceBuffer | None = None
         self._sets: tuple[BufferSet, ...] = ()
-        self._runs: dict[Bucket, tuple[BucketRun, ...]] = {}
+        self._launches: dict[Bucket, tuple[Launch, ...]] = {}
         self._turn = 0
         self._death: DeviceError | None = None
         self._tally = Tally()
@@ -84,7 +96,7 @@ class TensorRTLane:
         output_bytes = max(Layout.of(spec.outputs, each.outputs).nbytes for each in shapes)
         needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
         with ExitStack() as stack:
-            self._streams = tuple(stack.enter_context(Stream(cuda)) for _ in range(3))
+            self._streams = LaneStreams(*(stack.enter_context(Stream(cuda)) for _ in range(3)))
             if needed_bytes:
                 self._scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes))
                 self._tally.add_memory(MemoryOwner.SCRATCH, needed_bytes)
@@ -109,44 +121,48 @@ class TensorRTLane:
             ExecutionFailed: the model cannot run in this shape.
             DeviceError: CUDA failed.
         """
-        if bucket in self._runs:
+        if bucket in self._launches:
             return
         try:
             warmed = [self._warm_run(bucket, buffers) for buffers in self._sets]
         except Exception as error:
             self._settle(error)
             raise
-        runs = tuple(run for run, _ in warmed)
+        launches = tuple(launch for launch, _ in warmed)
         miss = next((miss for _, miss in warmed if miss is not None), None)
         self._tally.add_bucket(bucket)
-        self._runs[bucket] = runs
+        self._launches[bucket] = launches
         if miss is not None:
             self._go_eager(bucket, miss)
-        for run in runs:
-            self._tally.add_memory(MemoryOwner.GRAPHS, run.graph_bytes)
+        for launch in launches:
+            self._tally.add_memory(MemoryOwner.GRAPHS, launch.run.graph_bytes)
 
     def enqueue(self, batch: Batch) -> Ticket:
-        """Copies the rows into pinned memory and starts upload, execution and download, without waiting for any.
+        """Starts upload, execution and download, without waiting for any.
+
+        What the device cannot take from where it lies is copied into pinned memory first. The requests' memory must
+        stay as it is until the batch is synced: the device reads page-locked rows itself.
 
         Raises:
             ExecutionFailed: TensorRT refuses the batch, or the bucket is not warm, or two batches are in flight.
             DeviceError: CUDA failed. Where the error is not sticky the lane goes on working, as after the others.
         """
         started = self._clock()
-        run = self._next_run(batch.bucket)
+        launch = self._next_launch(batch.bucket)
         try:
-            gather(batch, self._input_plans, run.host_inputs)
+            launch.stage(batch)
             begun = self._clock()
-            self._start(run)
+            launch.start()
         except Exception as error:
             self._settle(error)
             raise
+        run = launch.run
         self._tally.add_batch(
-            batch.bucket, is_replay=run.graph is not None, h2d_bytes=run.h2d_bytes, d2h_bytes=run.d2h_bytes
+            batch.bucket, is_replay=run.graph is not None, h2d_bytes=launch.h2d_bytes, d2h_bytes=run.d2h_bytes
         )
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
-        return _InFlight(batch, run, started, begun)
+        return _InFlight(batch, launch, started, begun)
 
     def sync(self, ticket: Ticket) -> BatchResult:
         """Sleeps until the outputs are on the host and copies every request's rows out.
@@ -158,11 +174,12 @@ class TensorRTLane:
             DeviceError: the batch failed on the device; where the error is sticky, so will all others.
         """
         flight = cast(_InFlight, ticket)
-        buffers = flight.run.buffers
+        run = flight.launch.run
+        buffers = run.buffers
         try:
             buffers.done.sync()
             copied_in, computed = self._device_times(flight)
-            results = scatter(flight.batch, self._output_plans, flight.run.host_outputs)
+            results = take_results(flight.batch, self._output_plans, run.host_outputs, self._threads)
         except Exception as error:
             self._settle(error)
             raise
@@ -180,19 +197,21 @@ class TensorRTLane:
 
     def close(self) -> None:
         """Frees graphs, contexts, buffers and streams, in this order; idempotent. A lost device is left as it is."""
-        streams, self._streams = self._streams, ()
-        self._runs.clear()
+        streams, self._streams = self._streams, None
+        self._launches.clear()
         self._tally.forget_memory()
         try:
             with self._stack:
-                for stream in streams:
+                for stream in streams.all if streams is not None else ():
                     stream.sync()
         except DeviceError as error:
             _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
 
-    def _warm_run(self, bucket: Bucket, buffers: BufferSet) -> tuple[BucketRun, GraphMiss | None]:
-        """A run that the lane will close, and why it has no graph."""
-        compute = self._streams[1]
+    def _warm_run(self, bucket: Bucket, buffers: BufferSet) -> tuple[Launch, GraphMiss | None]:
+        """A run that the lane will close, with its calls prepared, and why it has no graph."""
+        streams = self._streams
+        assert streams is not None, "a lane is warmed between open and close"
+        compute = streams.compute
         run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
         self._stack.callback(run.close)
         free_before = self._cuda.memory_info().free_bytes
@@ -200,36 +219,23 @@ class TensorRTLane:
         miss = run.warm_up(stream=compute)
         taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes
         self._tally.add_memory(MemoryOwner.CONTEXTS, max(0, taken_bytes))
-        return run, miss
+        return Launch(self._cuda, run, self._input_plans, self._threads, streams), miss
 
     def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
-        for run in self._runs[bucket]:
-            run.close_graph()
+        for launch in self._launches[bucket]:
+            launch.run.close_graph()
+            launch.prepare()
         self._tally.add_miss(bucket, miss)
         _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._spec.name, bucket.label, miss.detail)
 
-    def _next_run(self, bucket: Bucket) -> BucketRun:
+    def _next_launch(self, bucket: Bucket) -> Launch:
         if self._death is not None:
             raise DeviceError(f"the GPU is lost to this process: {self._death.message}", is_sticky=True)
         if not self._sets[self._turn].is_free:
             raise ExecutionFailed(f"the lane holds {LANE_DEPTH} batches already; sync the older one first")
-        if bucket not in self._runs:
+        if bucket not in self._launches:
             raise ExecutionFailed(f"model '{self._spec.name}' was not made ready for bucket {bucket.label}")
-        return self._runs[bucket][self._turn]
-
-    def _start(self, run: BucketRun) -> None:
-        upload, compute, download = self._streams
-        buffers = run.buffers
-        buffers.begun.record(stream=upload)
-        run.upload(stream=upload)
-        buffers.uploaded.record(stream=upload)
-        compute.wait(buffers.uploaded)
-        buffers.launched.record(stream=compute)
-        run.execute(stream=compute)
-        buffers.computed.record(stream=compute)
-        download.wait(buffers.computed)
-        run.download(stream=download)
-        buffers.done.record(stream=download)
+        return self._launches[bucket][self._turn]
 
     def _device_times(self, flight: _InFlight) -> tuple[int, int]:
         """When the engine began and ended, on the host's clock.
@@ -237,7 +243,7 @@ class TensorRTLane:
         The upload's stream has nothing else to do when it gets a batch, so its first event happens when it is
         recorded; what that misses shows as an end in the future, and all is moved back by as much.
         """
-        buffers = flight.run.buffers
+        buffers = flight.launch.run.buffers
         copied_in = flight.begun + buffers.launched.elapsed_ns_since(buffers.begun)
         computed = copied_in + buffers.computed.elapsed_ns_since(buffers.launched)
         ahead = max(0, computed - self._clock())
@@ -248,7 +254,7 @@ class TensorRTLane:
         if isinstance(error, DeviceError) and error.is_sticky:
             self._death = error
             return
-        for stream in self._streams:
+        for stream in self._streams.all if self._streams is not None else ():
             try:
                 stream.sync()
             except DeviceError as later:

@@ -79,6 +79,11 @@ class BucketRun:
         return self.graph.device_bytes if self.graph is not None else 0
 
     @property
+    def input_offsets(self) -> tuple[int, ...]:
+        """Where every input begins in the buffers, in bytes."""
+        return self._inputs.offsets
+
+    @property
     def h2d_bytes(self) -> int:
         """What `upload` copies."""
         return self._inputs.nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
 
@@ -18,10 +18,11 @@ from service.cards import LanesCard
 from service.device_figures import MemoryOwner, MissReason
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
+from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.trt_cases import LaneCases
-from tests.doubles.trt_models import DOUBLE, WIDTH, TrtBench, assert_right, batch_in
+from tests.doubles.trt_models import DOUBLE, WIDTH, TrtBench, assert_right, batch_in, in_memory
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 
 
@@ -160,15 +161,60 @@ def test_nothing_is_allocated_or_captured_after_the_warm_up(make_bench: MakeBenc
     assert bench.api.pageable_copies == 0
 
 
+def test_what_a_batch_costs_the_host(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    before = bench.api.calls.copy()
+    ticket = lane.enqueue(batch(bench))
+    assert bench.api.calls - before == {
+        "cudaEventRecord": 5,
+        "cudaStreamWaitEvent": 2,
+        "cudaMemcpyAsync": 2,
+        "cudaGraphLaunch": 1,
+    }
+    lane.sync(ticket)
+
+
+def test_page_locked_rows_go_by_one_call(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    backend = bench.open("wide")
+    lane = bench.lane(backend)
+    sent = batch_in(backend.spec, Bucket(8), np.random.default_rng(0), (2, 1, 4))
+    with ExitStack() as stack:
+        lying = tuple(stack.enter_context(in_memory(bench.cuda, each, "registered")) for each in sent.requests)
+        before = bench.api.calls.copy()
+        ticket = lane.enqueue(Batch(Bucket(8), lying, sent.size))
+        new = bench.api.calls - before
+        assert (new["cudaMemcpyBatchAsync"], new["cudaMemcpyAsync"], new["cudaMemsetAsync"]) == (1, 1, 1)
+        assert_right("wide", sent, lane.sync(ticket).outputs)
+    assert bench.api.pageable_copies == 0
+
+
+def test_a_failed_direct_copy_fails_one_batch(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    backend = bench.open("wide")
+    lane = bench.lane(backend)
+    sent = batch_in(backend.spec, Bucket(8), np.random.default_rng(0), (3, 2))
+    with ExitStack() as stack:
+        lying = tuple(stack.enter_context(in_memory(bench.cuda, each, "pinned")) for each in sent.requests)
+        direct = Batch(Bucket(8), lying, sent.size)
+        for call in ("cudaMemcpyBatchAsync", "cudaMemsetAsync"):
+            bench.api.inject(call, E.cudaErrorInvalidValue)
+            with pytest.raises(DeviceError, match=call):
+                lane.enqueue(direct)
+            assert_right("wide", sent, lane.sync(lane.enqueue(direct)).outputs)
+
+
 def test_copies_overlap_compute(make_bench: MakeBench) -> None:
     """The second batch's upload is on a stream that does not wait for the first batch's kernels."""
     bench = make_bench()
     lane = bench.lane(bench.open("double"))
-    upload, compute, _ = lane._streams
+    streams = lane._streams
+    assert streams is not None
     first = lane.enqueue(batch(bench, seed=1))
     second = lane.enqueue(batch(bench, seed=2))
-    upload.sync()
-    queue = bench.api._stream(compute.native).queue
+    streams.upload.sync()
+    queue = bench.api._stream(streams.compute.native).queue
     assert len(queue) > 0
     for ticket in (first, second):
         lane.sync(ticket)
@@ -292,7 +338,7 @@ def test_moments_are_the_devices_own(make_bench: MakeBench) -> None:
 
     bench = make_bench(clock=clock)
     backend = bench.open("double")
-    lane = TensorRTLane(bench.cuda, backend._engine, backend.spec, clock=clock)
+    lane = TensorRTLane(bench.cuda, backend._engine, backend.spec, CopyThreads(0), clock=clock)
     bench.lanes.append(lane)
     lane.open(backend._shapes, device=0)
     lane.warm_up(Bucket(4))

@@ -1,0 +1,171 @@
+"""How a large batch gets to the device: which rows from where they lie, which through pinned memory, what is filled.
+
+Gathering a batch into pinned memory costs the host the time of a copy, and one core copies slower than a GPU computes:
+19 MB, 32 images for ResNet-50, take 2 ms to gather and 1.2 ms to compute. So a request whose memory is page-locked is
+copied by the device itself, without a copy on the host; only what lies in ordinary memory is gathered. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from service.requests import Batch, InferenceRequest
+from service.runtime.rows import TensorPlan
+from service.runtime.trt.buffers import ALIGNMENT_BYTES
+from service.tensors import HostArray
+
+DIRECT_FROM_BYTES = 64 << 10
+"""From this size on a request's rows have a copy of their own: to gather as much costs a core more than the call."""
+
+IsPageLocked: TypeAlias = Callable[[int, int], bool]
+"""Whether so many bytes at an address can be copied by the device itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlace:
+    """Where one input lies in a bucket's buffers.
+
+    Attributes:
+        plan: how requests lie in it.
+        host: dtype[padded shape] pinned.
+        offset: bytes from the start of the buffer, the same in pinned and in device memory.
+        row_bytes: of one padded row; of everything where the input has no rows.
+        pad_byte: the byte that all of the padding consists of; None where its bytes differ.
+    """
+
+    plan: TensorPlan
+    host: HostArray
+    offset: int
+    row_bytes: int
+    pad_byte: int | None
+
+    @classmethod
+    def of(cls, plan: TensorPlan, host: HostArray, offset: int) -> InputPlace:
+        """Finds what is asked for again and again."""
+        pad = set(np.asarray(plan.pad, host.dtype).tobytes())
+        row_bytes = host.nbytes // len(host) if plan.has_rows else host.nbytes
+        return cls(plan, host, offset, row_bytes, pad.pop() if len(pad) == 1 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One request's rows that are copied into pinned memory; `nbytes` says how much that is."""
+
+    place: InputPlace
+    values: HostArray
+    row: int
+    request: InferenceRequest
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written, padding included."""
+        return self.place.row_bytes * (len(self.values) if self.place.plan.has_rows else 1)
+
+    def copy(self) -> None:
+        """Writes them."""
+        self.place.plan.copy_in(self.place.host, self.values, self.row, self.request.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows after the last request's that are filled in pinned memory."""
+
+    place: InputPlace
+    row: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written."""
+        return self.place.row_bytes * (len(self.place.host) - self.row)
+
+    def copy(self) -> None:
+        """Fills them."""
+        self.place.host[self.row :] = self.place.plan.pad
+
+
+@dataclass(slots=True)
+class Route:
+    """One batch's way to the device. Offsets are those of the bucket's buffers.
+
+    Attributes:
+        work: what the host copies into pinned memory before the upload begins.
+        direct: `(offset, host address, nbytes)` of rows that are copied from where they lie.
+        staged: `(offset, end)` of what is copied from pinned memory.
+        fills: `(offset, byte, nbytes)` of padding that the device fills by itself.
+    """
+
+    work: list[Gathered | Padding] = field(default_factory=list)
+    direct: list[tuple[int, int, int]] = field(default_factory=list)
+    staged: list[tuple[int, int]] = field(default_factory=list)
+    fills: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def h2d_bytes(self) -> int:
+        """Bytes that cross to the device."""
+        return sum(nbytes for _, _, nbytes in self.direct) + sum(end - offset for offset, end in self.staged)
+
+    def stage(self, offset: int, work: Gathered | Padding) -> None:
+        """Sends rows through pinned memory. What lies next to each other, but for alignment, is one copy."""
+        self.work.append(work)
+        end = offset + work.nbytes
+        if self.staged and offset - self.staged[-1][1] < ALIGNMENT_BYTES:
+            offset = self.staged.pop()[0]
+        self.staged.append((offset, end))
+
+
+def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPageLocked) -> Route:
+    """Finds the cheapest way of every row, and of the padding after them.
+
+    Args:
+        batch: requests that fit the bucket.
+        places: of every input, in the order of `ModelSpec.inputs`.
+        is_page_locked: asked for each large request's inputs.
+    """
+    route = Route()
+    for index, place in enumerate(places):
+        row, row_bytes = 0, place.row_bytes
+        for request in batch.requests:
+            values = request.inputs[index]
+            offset = place.offset + row * row_bytes
+            address = _direct_address(place, values, is_page_locked)
+            if address is None:
+                route.stage(offset, Gathered(place, values, row, request))
+            else:
+                route.direct.append((offset, address, values.nbytes))
+            row += request.rows
+        if place.plan.has_rows and row < len(place.host):
+            _pad(route, Padding(place, row), place.offset + row * row_bytes)
+    return route
+
+
+def cut(work: Sequence[Gathered | Padding], limit_bytes: int) -> Iterator[Gathered | Padding]:
+    """The same work, with what is larger than `limit_bytes` cut between rows into pieces of about that."""
+    for each in work:
+        if isinstance(each, Padding) or not each.place.plan.has_rows or each.nbytes <= limit_bytes:
+            yield each
+            continue
+        rows = -(-limit_bytes // each.place.row_bytes)
+        for first in range(0, len(each.values), rows):
+            yield Gathered(each.place, each.values[first : first + rows], each.row + first, each.request)
+
+
+def _direct_address(place: InputPlace, values: HostArray, is_page_locked: IsPageLocked) -> int | None:
+    """Where rows lie that can be copied as they are: page-locked, large, and not padded in any dimension."""
+    if values.nbytes < DIRECT_FROM_BYTES or values.shape[1:] != place.host.shape[1:]:
+        return None
+    if not place.plan.has_rows and values.shape != place.host.shape:
+        return None
+    address = int(values.__array_interface__["data"][0])
+    return address if is_page_locked(address, values.nbytes) else None
+
+
+def _pad(route: Route, padding: Padding, offset: int) -> None:
+    byte = padding.place.pad_byte
+    if byte is None or padding.nbytes < DIRECT_FROM_BYTES:
+        route.stage(offset, padding)
+    else:
+        route.fills.append((offset, byte, padding.nbytes))
