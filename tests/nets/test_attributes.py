@@ -1,0 +1,144 @@
+"""Every name of TensorRT's API that we use exists in the real bindings of 8.6, 10.16 and 11.4, full and lean.
+
+No TensorRT and no GPU is needed: see `bindings.py` and `uses.py`. Where versions differ our modules ask with `hasattr`;
+such a name must exist in one of the bindings at least. What is used where a name is absent is in `INSTEAD_OF`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from service.runtime.trt.engine import _DTYPES
+from tests.nets.bindings import WHEELS, Bindings, describe
+from tests.nets.uses import FOREIGN, MODULE, Analysis, Use, analyse
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = tuple(sorted((ROOT / "service/runtime/trt").glob("*.py")))
+BUILDER = tuple(sorted((ROOT / "engines").glob("*.py")))
+
+OBJECTS = {
+    ".module": MODULE,
+    ".native": "ICudaEngine",
+    "._native": "IExecutionContext",
+    "._runtime": "Runtime",
+    "._logger": "Logger",
+    "._recorder": "IErrorRecorder",
+    ".builder": "Builder",
+    ".logger": "ILogger",
+    ".network": "INetworkDefinition",
+    ".parser": "OnnxParser",
+    ".plan": FOREIGN,
+    "base": "class IErrorRecorder",
+    "builder": "Builder",
+    "code": "ErrorCodeTRT",
+    "config": "IBuilderConfig",
+    "context.py:native": "IExecutionContext",
+    "default": FOREIGN,
+    "error": "ParserError",
+    "errors": "list[ParserError]",
+    "logger": "ILogger",
+    "module": MODULE,
+    "network": "INetworkDefinition",
+    "option": FOREIGN,
+    "plan": FOREIGN,
+    "severity": "ILogger.Severity",
+}
+"""What our variables and, with a point before them, our attributes of type Any are."""
+
+INSTEAD_OF = {
+    "create_execution_context_without_device_memory": "ExecutionContextAllocationStrategy",
+    "device_memory_size": "get_device_memory_size_for_profile_v2",
+}
+"""What is used where another name is absent: bindings must have one of the two."""
+
+TOGETHER_WITH = {
+    "create_execution_context": "ExecutionContextAllocationStrategy",
+    "node_operator": "node_name",
+    "progress_monitor": "IProgressMonitor",
+}
+"""What is used, or called with arguments, only where another name is present."""
+
+
+@pytest.fixture(scope="module")
+def all_bindings() -> list[Bindings]:
+    """Those of the newest versions are needed by every test, to know what calls return."""
+    return [describe(wheel) for wheel in WHEELS if not wheel.version.startswith("8.")]
+
+
+def analyses(paths: Iterable[Path], known: list[Bindings]) -> list[Analysis]:
+    def returns(owner: str, name: str) -> str | None:
+        for bindings in known:
+            for _, returned in bindings.classes.get(owner, {}).get(name, {}).get("signatures", ()):
+                # Such as `tensorrt_bindings.tensorrt.ICudaEngine`, or the C++ name where pybind11 knew no other.
+                last = returned.rpartition(".")[2].rpartition(":")[2]
+                return next((found for found in (last, last[1:]) if found in bindings.classes), None)
+        return None
+
+    return [analyse(path, OBJECTS, returns) for path in paths]
+
+
+def has(bindings: Bindings, owner: str, name: str) -> bool:
+    if owner == MODULE:
+        return name in bindings.names
+    return name in bindings.classes.get(owner, {})
+
+
+def anywhere(bindings: Bindings, name: str) -> bool:
+    return name in bindings.names or any(name in members for members in bindings.classes.values())
+
+
+def complaint(bindings: Bindings, use: Use, probed: set[str]) -> str | None:
+    """What is wrong with a use on these bindings."""
+    owner, name = use.owner_class, use.name
+    is_left_out = name in TOGETHER_WITH and not anywhere(bindings, TOGETHER_WITH[name])
+    if not has(bindings, owner, name):
+        is_replaced = name in INSTEAD_OF and anywhere(bindings, INSTEAD_OF[name])
+        is_excused = is_left_out or is_replaced or {name, owner} & probed
+        return None if is_excused else f"{use.place}: {bindings.label} has no {owner}.{name}"
+    if owner == MODULE or is_left_out:
+        return None
+    member = bindings.classes[owner][name]
+    if use.is_written and not member["is_writable"]:
+        return f"{use.place}: {owner}.{name} cannot be written in {bindings.label}"
+    # The first parameter is `self`.
+    signatures = [parameters[1:] for parameters, _ in member["signatures"]]
+    if signatures and not any(takes(parameters, use) for parameters in signatures):
+        return f"{use.place}: {owner}.{name} takes {signatures} in {bindings.label}"
+    return None
+
+
+def takes(parameters: list[str], use: Use) -> bool:
+    """Whether a call fits; that it lacks nothing is not checked, for defaults are not known."""
+    return set(use.keywords) <= set(parameters[use.positions :]) and use.positions <= len(parameters)
+
+
+def test_every_object_is_understood(all_bindings: list[Bindings]) -> None:
+    found = analyses((*RUNTIME, *BUILDER), all_bindings)
+    assert [problem for analysis in found for problem in analysis.problems] == []
+    assert sum(len(analysis.uses) for analysis in found) > 60
+
+
+@pytest.mark.parametrize("wheel", WHEELS, ids=lambda wheel: wheel.label)
+def test_every_name_that_we_use_exists(wheel: object, all_bindings: list[Bindings]) -> None:
+    bindings = describe(wheel)  # type: ignore[arg-type]
+    found = analyses(RUNTIME if bindings.is_lean else (*RUNTIME, *BUILDER), all_bindings)
+    everything = analyses((*RUNTIME, *BUILDER), all_bindings)
+    probed = {use.name for analysis in everything for use in analysis.uses if use.is_probed}
+    uses = [use for analysis in found for use in analysis.uses if not use.is_probed]
+    assert [words for use in uses if (words := complaint(bindings, use, probed))] == []
+
+
+def test_every_name_that_we_ask_for_exists_somewhere(all_bindings: list[Bindings]) -> None:
+    oldest = describe(WHEELS[0])
+    for analysis in analyses((*RUNTIME, *BUILDER), all_bindings):
+        asked = {use.name for use in analysis.uses if use.is_probed} | analysis.words
+        unknown = [name for name in asked if not any(anywhere(each, name) for each in (oldest, *all_bindings))]
+        assert unknown == []
+
+
+def test_the_types_that_we_serve_are_those_of_the_newest(all_bindings: list[Bindings]) -> None:
+    for bindings in all_bindings:
+        assert set(_DTYPES) <= set(bindings.classes["DataType"]), bindings.label
