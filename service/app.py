@@ -33,7 +33,7 @@ from service.api.predict import Predict
 from service.api.shared_memory import shared_memory_router
 from service.api.watchdog import Watchdog
 from service.cards import ModelCard
-from service.errors import ModelLoadFailed, ServiceError
+from service.errors import BuilderMissing, ModelLoadFailed, ServiceError
 from service.machine import default_threads
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import create_task
@@ -76,7 +76,8 @@ class FrontedApp(FastAPI):
 BuildPlan = Callable[[ModelCard, VersionFolder, threading.Event], Path]
 """Builds the plan of a version that has none, and says where it is; blocking, for minutes.
 
-Once the event is set nobody wants the plan any more. Raises ModelLoadFailed, also where the event ended it.
+Once the event is set nobody wants the plan any more. Raises ModelLoadFailed, BuilderMissing where something that
+building needs is not installed, and any other ServiceError where the event ended it.
 """
 
 
@@ -167,6 +168,7 @@ def open_backend(
     if card.backend != "onnxruntime" and version.plan is not None:
         tensorrt = _runner(card, version)
         if tensorrt is not None:
+            _warn_if_older(card, version.plan, version.onnx)
             return tensorrt.open(card, version.version, version.plan)
     if version.onnx is None:
         raise ModelLoadFailed(
@@ -174,9 +176,9 @@ def open_backend(
             'put the ONNX model beside the plan, or set backend = "tensorrt"'
         )
     if card.backend != "onnxruntime" and version.plan is None and build_plan is not None:
-        tensorrt = _builder(card)
-        if tensorrt is not None:
-            return tensorrt.open(card, version.version, build_plan())
+        backend = _built(card, version, build_plan)
+        if backend is not None:
+            return backend
     elif card.backend == "tensorrt":
         raise ModelLoadFailed(
             f"model '{card.name}' asks for TensorRT, but version {version.version} has no *{PLAN_SUFFIX} file; build "
@@ -198,6 +200,14 @@ class _TensorRT:
         from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
 
         return TensorRTBackend.open(card, version=version, plan_path=plan, flavour=self.flavour, cuda=self.cuda)
+
+    def require_builder(self) -> None:
+        if not self.flavour.capabilities.builder:
+            raise BuilderMissing(
+                f"{self.flavour.name} {self.flavour.version} runs plans but cannot build them; build it with "
+                "`inferlane build` where the full TensorRT of this version and such a GPU are, and copy plan and "
+                f"manifest to beside {ONNX_FILE}"
+            )
 
 
 @cache
@@ -224,26 +234,37 @@ def _runner(card: ModelCard, version: VersionFolder) -> _TensorRT | None:
         return None
 
 
-def _builder(card: ModelCard) -> _TensorRT | None:
-    """What builds a plan and runs it; None where `auto` has to do without, which is no news without a GPU."""
+def _built(card: ModelCard, version: VersionFolder, build_plan: Callable[[], Path]) -> Backend | None:
+    """A model whose plan is built first; None where `auto` has to do without, which is no news without a GPU."""
     try:
         tensorrt = _tensorrt()
     except ModelLoadFailed as error:
         if card.backend == "tensorrt":
             raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT. {error.message}") from error
         return None
-    flavour = tensorrt.flavour
-    if flavour.capabilities.builder:
-        return tensorrt
-    problem = (
-        f"it has no plan, and {flavour.name} {flavour.version} runs plans but cannot build them; build one with "
-        f"`inferlane build` where the full TensorRT of this version is and a GPU of this kind, and put it beside "
-        f"{ONNX_FILE} with its manifest"
-    )
-    if card.backend == "tensorrt":
-        raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT, but {problem}")
-    _log.warning("model '%s' runs on ONNX Runtime: %s", card.name, problem)
-    return None
+    try:
+        tensorrt.require_builder()
+        return tensorrt.open(card, version.version, build_plan())
+    except BuilderMissing as error:
+        if card.backend == "tensorrt":
+            raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT and has no plan. {error.message}") from error
+        _log.warning("model '%s' runs on ONNX Runtime, for it has no plan: %s", card.name, error.message)
+        return None
+
+
+def _warn_if_older(card: ModelCard, plan: Path, onnx: Path | None) -> None:
+    """Says so where a plan was not built from the ONNX model beside it. It is served: its owner may want just that."""
+    from service.runtime.trt.manifest import read_manifest  # noqa: PLC0415
+
+    manifest = read_manifest(plan)
+    if onnx is not None and manifest is not None and manifest.is_built_from(onnx) is False:
+        _log.warning(
+            "model '%s': %s is older than the %s beside it, or of another model; `inferlane build %s` builds it again",
+            card.name,
+            plan.name,
+            onnx.name,
+            plan.parent,
+        )
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:

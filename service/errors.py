@@ -8,7 +8,7 @@ Which step raises what, in the order of a request's way:
     pipeline        InvalidInput, UnsupportedMediaType, PayloadTooLarge; of a model's outputs: ExecutionFailed
     queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
     lane            ExecutionFailed, DeviceError; InvalidInput where an operator refuses a value
-    repository      CardError, ModelLoadFailed (at start-up or through the repository API)
+    repository      CardError, ModelLoadFailed, BuilderMissing (at start-up or through the repository API)
     command line    SettingsInvalid
 
 An error is raised by the step that knows, and becomes a status once, in `service/api/errors.py`.
@@ -171,3 +171,7 @@ class ModelLoadFailed(ServiceError):
 
     status = 500
     reason = "load_failed"
+
+
+class BuilderMissing(ModelLoadFailed):
+    """A plan is missing, and nothing here can build one; another backend may serve the model instead."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ import pytest
 from service import app as app_module
 from service.app import open_backend
 from service.cards import ModelCard
-from service.errors import ModelLoadFailed
+from service.errors import BuilderMissing, ModelLoadFailed
 from service.repository.layout import VersionFolder, find
 from service.runtime.trt.flavour import describe
+from service.runtime.trt.manifest import manifest_path
 from tests.doubles import onnx_models
 from tests.doubles.fake_cuda import FakeCuda
 from tests.doubles.fake_tensorrt import fake_tensorrt
@@ -142,6 +145,16 @@ def test_a_model_for_the_cpu_is_opened(repository: Path) -> None:
     backend.close()
 
 
+def write_manifest(plan_path: Path, plan: bytes, onnx: bytes) -> None:
+    content = {
+        "format": 1,
+        "plan": {"bytes": len(plan), "sha256": hashlib.sha256(plan).hexdigest()},
+        "built_on": {"gpu": "Fake GPU", "compute_capability": "9.0", "cuda": "13.0"},
+        "onnx": {"bytes": len(onnx), "sha256": hashlib.sha256(onnx).hexdigest()},
+    }
+    manifest_path(plan_path).write_text(json.dumps(content))
+
+
 class Builder:
     """Writes a plan where one is missing; while `may_go_on` is cleared it waits for that, or for being cut off."""
 
@@ -215,17 +228,44 @@ def test_without_tensorrt_auto_runs_on_the_cpu_without_a_word(
         open_backend(*one_model(repository, "tensorrt"), cpu_threads=1, build_plan=fail_to_build)
 
 
+def lack_a_package() -> Path:
+    raise BuilderMissing("building a plan needs the package onnx")
+
+
 @pytest.mark.usefixtures("fake_gpu")
-@pytest.mark.parametrize("generation", ["11-lean"])
-def test_a_runtime_without_a_builder_says_what_to_do(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
-    said = "it has no plan, and tensorrt_lean 11.4.0.106 runs plans but cannot build them; build one with `inferlane"
-    opened = open_backend(*one_model(repository, "auto"), cpu_threads=1, build_plan=fail_to_build)
+@pytest.mark.parametrize(
+    ("generation", "build", "said"),
+    [
+        ("11-lean", fail_to_build, "tensorrt_lean 11.4.0.106 runs plans but cannot build them; build it with `infer"),
+        ("10", lack_a_package, "building a plan needs the package onnx"),
+    ],
+)
+def test_where_nothing_can_build_what_to_do_is_said(
+    repository: Path, caplog: pytest.LogCaptureFixture, build: Callable[[], Path], said: str
+) -> None:
+    opened = open_backend(*one_model(repository, "auto"), cpu_threads=1, build_plan=build)
     assert opened.spec.platform == "onnxruntime_onnx"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert f"'identity' runs on ONNX Runtime: {said}" in caplog.text
+    assert f"'identity' runs on ONNX Runtime, for it has no plan: {said}" in caplog.text
     opened.close()
-    with pytest.raises(ModelLoadFailed, match=f"asks for TensorRT, but {said}"):
-        open_backend(*one_model(repository, "tensorrt"), cpu_threads=1, build_plan=fail_to_build)
+    with pytest.raises(ModelLoadFailed, match=f"asks for TensorRT and has no plan. {said}"):
+        open_backend(*one_model(repository, "tensorrt"), cpu_threads=1, build_plan=build)
+
+
+@pytest.mark.usefixtures("fake_gpu")
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_plan_that_is_older_than_its_model_is_served_with_a_warning(
+    repository: Path, caplog: pytest.LogCaptureFixture, is_same: bool
+) -> None:
+    version = add_plan(repository, "identity")
+    assert version.plan is not None
+    assert version.onnx is not None
+    onnx = version.onnx.read_bytes()
+    plan = version.plan.read_bytes()
+    write_manifest(version.plan, plan, onnx if is_same else onnx[:-1] + b"?")
+    open_backend(ModelCard(name="identity"), version, cpu_threads=1).close()
+    warning = "model 'identity': model.plan is older than the model.onnx beside it, or of another model"
+    assert (warning in caplog.text) is not is_same
 
 
 @pytest.mark.usefixtures("fake_gpu")

@@ -19,6 +19,7 @@ from service.runtime.cuda.device import Cuda
 from service.tensors import Dim
 
 MANIFEST_FORMAT = 1
+READ_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ class Manifest:
         is_version_compatible: newer versions of TensorRT may run it.
         is_hardware_compatible: GPUs of other, newer compute capabilities may run it.
         dims: per tensor its dimensions by name and extent, as the ONNX model has them; a plan has lost the names.
+        onnx_bytes: size of the ONNX file that the plan was built from, or None where the manifest does not say.
+        onnx_sha256: its digest, in lower-case hexadecimal, or empty.
     """
 
     plan_bytes: int
@@ -61,6 +64,20 @@ class Manifest:
     is_version_compatible: bool
     is_hardware_compatible: bool
     dims: Mapping[str, tuple[Dim, ...]]
+    onnx_bytes: int | None = None
+    onnx_sha256: str = ""
+
+    def is_built_from(self, onnx_path: Path) -> bool | None:
+        """Whether just this ONNX file was built; None where the manifest does not say. Reads all of the file.
+
+        Weights that lie in files of their own are not looked at.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self.onnx_bytes is None:
+            return None
+        return onnx_path.stat().st_size == self.onnx_bytes and _file_sha256(onnx_path) == self.onnx_sha256
 
     def check_content(self, plan: bytes, name: str) -> None:
         """Refuses a plan that is not, byte for byte, the one that was built.
@@ -137,7 +154,7 @@ def read_manifest(plan_path: Path) -> Manifest | None:
 def _parsed(content: Mapping[str, Any]) -> Manifest:
     if content["format"] != MANIFEST_FORMAT:
         raise ValueError(f"its format is {content['format']!r}")
-    built_on = content["built_on"]
+    built_on, onnx = content["built_on"], content.get("onnx")
     return Manifest(
         plan_bytes=int(content["plan"]["bytes"]),
         plan_sha256=str(content["plan"]["sha256"]).lower(),
@@ -145,7 +162,17 @@ def _parsed(content: Mapping[str, Any]) -> Manifest:
         is_version_compatible=bool(content.get("version_compatible", False)),
         is_hardware_compatible=content.get("hardware_compatibility", "none") != "none",
         dims={name: tuple(dims) for name, dims in content.get("dims", {}).items()},
+        onnx_bytes=None if onnx is None else int(onnx["bytes"]),
+        onnx_sha256="" if onnx is None else str(onnx["sha256"]).lower(),
     )
+
+
+def _file_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from dataclasses import replace
@@ -43,6 +44,20 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     wanted = replace(MANIFEST, is_version_compatible=True, is_hardware_compatible=True)
     assert read_manifest(write(tmp_path, compatible)) == wanted
     assert (tmp_path / "model.plan.json").exists()
+
+
+def test_the_model_that_a_plan_was_built_from(tmp_path: Path) -> None:
+    onnx = tmp_path / "model.onnx"
+    onnx.write_bytes(b"model")
+    digest = hashlib.sha256(b"model").hexdigest()
+    built = read_manifest(write(tmp_path, {**CONTENT, "onnx": {"bytes": 5, "sha256": digest.upper()}}))
+    assert built is not None
+    assert built.is_built_from(onnx) is True
+    onnx.write_bytes(b"modem")
+    assert built.is_built_from(onnx) is False
+    onnx.write_bytes(b"models")
+    assert built.is_built_from(onnx) is False
+    assert MANIFEST.is_built_from(tmp_path / "absent") is None
 
 
 def test_a_plan_without_one(tmp_path: Path) -> None:
