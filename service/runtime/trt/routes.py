@@ -127,18 +127,25 @@ def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPa
     """
     route = Route()
     for index, place in enumerate(places):
-        row, row_bytes = 0, place.row_bytes
+        offset, row_bytes = place.offset, place.row_bytes
+        row = 0
         for request in batch.requests:
             values = request.inputs[index]
-            offset = place.offset + row * row_bytes
-            address = _direct_address(place, values, is_page_locked)
-            if address is None:
-                route.stage(offset, Gathered(place, values, row, request))
-            else:
-                route.direct.append((offset, address, values.nbytes))
+            nbytes = values.nbytes
+            padded_bytes = request.rows * row_bytes
+            # No extent exceeds the bucket's, so equal sizes mean equal shapes: nothing is padded in any dimension.
+            if nbytes == padded_bytes and nbytes >= DIRECT_FROM_BYTES:
+                address = values.__array_interface__["data"][0]
+                if is_page_locked(address, nbytes):
+                    route.direct.append((offset, address, nbytes))
+                    row += request.rows
+                    offset += nbytes
+                    continue
+            route.stage(offset, Gathered(place, values, row, request))
             row += request.rows
+            offset += padded_bytes
         if place.plan.has_rows and row < len(place.host):
-            _pad(route, Padding(place, row), place.offset + row * row_bytes)
+            _pad(route, Padding(place, row), offset)
     return route
 
 
@@ -151,16 +158,6 @@ def cut(work: Sequence[Gathered | Padding], limit_bytes: int) -> Iterator[Gather
         rows = -(-limit_bytes // each.place.row_bytes)
         for first in range(0, len(each.values), rows):
             yield Gathered(each.place, each.values[first : first + rows], each.row + first, each.request)
-
-
-def _direct_address(place: InputPlace, values: HostArray, is_page_locked: IsPageLocked) -> int | None:
-    """Where rows lie that can be copied as they are: page-locked, large, and not padded in any dimension."""
-    if values.nbytes < DIRECT_FROM_BYTES or values.shape[1:] != place.host.shape[1:]:
-        return None
-    if not place.plan.has_rows and values.shape != place.host.shape:
-        return None
-    address = int(values.__array_interface__["data"][0])
-    return address if is_page_locked(address, values.nbytes) else None
 
 
 def _pad(route: Route, padding: Padding, offset: int) -> None:
