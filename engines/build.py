@@ -113,16 +113,15 @@ def _cache_path(request: BuildRequest, machine: Machine, version: str) -> Path |
 
 def _report(flavour: Flavour, built: SerialisedPlan, settings: BuildSettings, plan_path: Path) -> BuildReport:
     """Opens the plan to learn what came of it; that it opens at all is the first check."""
-    plan = bytes(built.plan)
     engine = Engine.deserialise(
-        flavour, plan, plan_path.name, dims={}, host_code_allowed=settings.is_version_compatible
+        flavour, built.plan, plan_path.name, dims={}, host_code_allowed=settings.is_version_compatible
     )
     try:
         info = inspect(engine)
         layers = () if info is None else info.layers
         return BuildReport(
             plan_path=plan_path,
-            plan_bytes=len(plan),
+            plan_bytes=len(built.plan),
             build_s=built.build_s,
             precision=built.precision.text,
             profiles=built.profiles,

@@ -42,9 +42,9 @@ class Origin:
 
 
 def manifest_text(origin: Origin, report: BuildReport, plan_sha256: str) -> str:
-    """The manifest as JSON for people, with the accuracy as far as it is known."""
+    """The manifest as JSON, a key a line, with the accuracy as far as it is known."""
     content = report.to_content()
-    return json.dumps(
+    return _lines(
         {
             "format": MANIFEST_FORMAT,
             "plan": {"bytes": report.plan_bytes, "sha256": plan_sha256},
@@ -65,9 +65,14 @@ def manifest_text(origin: Origin, report: BuildReport, plan_sha256: str) -> str:
             "layers": report.layer_count,
             "build_seconds": round(report.build_s, 3),
             "accuracy": content["accuracy"],
-        },
-        indent=2,
+        }
     )
+
+
+def _lines(content: Mapping[str, Any]) -> str:
+    """JSON that people can read: a line for each key of the top level."""
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    return f"{{\n{lines}\n}}\n"
 
 
 def _built_on(origin: Origin) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
 from service.errors import ModelLoadFailed
 from service.runtime.trt.manifest import manifest_path
@@ -54,8 +54,8 @@ class HiddenPlan:
     ) -> None:
         self.discard()
 
-    def write(self, plan: Any) -> None:
-        """Writes the plan, an object with the buffer protocol, and waits for the disk.
+    def write(self, plan: bytes) -> None:
+        """Writes the plan and waits for the disk.
 
         Raises:
             ModelLoadFailed: the disk is full, or fails.

@@ -86,13 +86,13 @@ class SerialisedPlan:
     """A plan in memory.
 
     Attributes:
-        plan: TensorRT's own memory, an object with the buffer protocol.
+        plan: its bytes.
         precision: how it is typed.
         profiles: what it was built with.
         build_s: seconds that the builder took.
     """
 
-    plan: Any
+    plan: bytes
     precision: Precision
     profiles: tuple[Profile, ...]
     build_s: float
@@ -173,7 +173,7 @@ def _parsed(flavour: Flavour, job: Job, precision: Precision, voice: Voice) -> _
     return _Parsed(module, errors, logger, builder, network, parser)
 
 
-def _built(work: _Work, voice: Voice) -> Any:
+def _built(work: _Work, voice: Voice) -> bytes:
     parsed, cache_path = work.parsed, work.job.cache_path
     config = _configured(work, voice)
     is_cache_loaded = timing_cache.attach(config, cache_path, voice.on_event)
@@ -196,7 +196,7 @@ def _built(work: _Work, voice: Voice) -> Any:
         )
     if cache_path is not None:
         timing_cache.store(config, cache_path, voice.on_event)
-    return plan
+    return bytes(plan)
 
 
 def _configured(work: _Work, voice: Voice) -> Any:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.doubles.fake_cuda import FakeCuda
+from tests.doubles.fake_tensorrt_builder import add_builder
 from tests.doubles.fake_tensorrt_context import IExecutionContext
 from tests.doubles.fake_tensorrt_engine import ICudaEngine, IErrorRecorder, Logger, Runtime
 from tests.doubles.fake_tensorrt_types import (
@@ -42,5 +43,5 @@ def fake_tensorrt(cuda: FakeCuda, generation: str = "10") -> Any:
         module.ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
     if generation != "11-lean":
         module.EngineInspector = object
-        module.Builder = object
+        add_builder(module, world)
     return module

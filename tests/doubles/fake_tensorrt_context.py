@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.doubles.fake_tensorrt_model import NUMPY, PROGRAMS, Shape
+from tests.doubles.fake_tensorrt_model import NUMPY, Shape
 from tests.doubles.fake_tensorrt_world import World
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class IExecutionContext:
 
     def _outputs_of(self, inputs: list[Any]) -> dict[str, Any]:
         model = self._engine._model
-        return dict(zip(model.outputs, PROGRAMS[model.program](*inputs), strict=True))
+        return dict(zip(model.outputs, model.run(inputs), strict=True))
 
     def _typed(self, name: str) -> tuple[Shape, Any]:
         return self._all_shapes()[name], NUMPY[self._engine._model.inputs[name][0]]

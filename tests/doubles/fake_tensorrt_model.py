@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 
 from service.runtime.trt.plan import MAGIC
 
@@ -31,6 +33,8 @@ NUMPY = {
     "BOOL": np.bool_,
     "FP8": np.uint8,
 }
+
+_ONNX_TYPES = {"tensor(int64)": np.int64}
 
 PROGRAMS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "double": lambda x: (x + x,),
@@ -57,6 +61,7 @@ class FakeModel:
         weights_bytes: of the device, for an engine.
         persistent_bytes: of the device, for a context; never shared.
         replay_error: added to the outputs of captured work alone.
+        onnx: the ONNX model that the program "onnx" is.
     """
 
     inputs: Mapping[str, tuple[str, Shape]]
@@ -72,6 +77,11 @@ class FakeModel:
     replay_error: int = 0
     weights_bytes: int = 3 << 20
     persistent_bytes: int = 5 << 10
+    onnx: bytes = b""
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Computes the outputs, by NumPy or, for a model that was built from ONNX, by ONNX Runtime."""
+        return _run_onnx(self, inputs) if self.program == "onnx" else PROGRAMS[self.program](*inputs)
 
 
 def plan_of(model: FakeModel, version: tuple[int, int, int, int]) -> bytes:
@@ -85,3 +95,23 @@ def model_in(plan: bytes) -> FakeModel:
     model = pickle.loads(plan[HEADER_BYTES:])
     assert isinstance(model, FakeModel)
     return model
+
+
+@lru_cache(maxsize=8)
+def _session(onnx: bytes) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
+
+
+def _run_onnx(model: FakeModel, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """In the model's own types: those of the engine may be narrower."""
+    session = _session(model.onnx)
+    names = {argument.name: _ONNX_TYPES.get(argument.type) for argument in session.get_inputs()}
+    feeds = {
+        name: np.asarray(value, dtype=names[name] or value.dtype)
+        for name, value in zip(model.inputs, inputs, strict=True)
+    }
+    outputs = session.run(list(model.outputs), feeds)
+    kinds = (NUMPY[kind] for kind, _ in model.outputs.values())
+    return tuple(np.asarray(output, kind) for output, kind in zip(outputs, kinds, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.doubles.fake_cuda import FakeCuda
 
@@ -50,6 +51,25 @@ class Faults:
 
 
 @dataclass
+class Building:
+    """What goes wrong when plans are built, and what was asked of the builder; the former set by tests.
+
+    Attributes:
+        builder_is_broken: no builder can be made.
+        parser_is_silent: the parser refuses every model without a word.
+        error: the words with which every build fails.
+        refuses_own_cache: as 8.6.0, a build fails that loads a timing cache of an earlier one.
+        configs: the configurations that were made.
+    """
+
+    builder_is_broken: bool = False
+    parser_is_silent: bool = False
+    error: str = ""
+    refuses_own_cache: bool = False
+    configs: list[Any] = field(default_factory=list)
+
+
+@dataclass
 class World:
     """What all objects of one fake module share."""
 
@@ -58,6 +78,7 @@ class World:
     faults: Faults = field(default_factory=Faults)
     deaths: list[str] = field(default_factory=list)
     static_contexts: int = 0
+    building: Building = field(default_factory=Building)
 
     def take_memory(self, nbytes: int) -> int:
         """Takes memory of the calling thread's device, and says which that is."""
