@@ -94,6 +94,13 @@ class FakeCuda(FakeCopies, FakeGraphs):
         self._require_device(device)
         return (DeviceProperties(b"Fake GPU"),)
 
+    @api_call(values=1)
+    def cudaDeviceGetPCIBusId(self, length: int, device: int) -> tuple[bytes]:
+        self._require_device(device)
+        if length < 13:
+            raise Failed(E.cudaErrorInvalidValue)
+        return (f"0000:{0x3B + device:02X}:00.0".encode().ljust(length, b"\0"),)
+
     @api_call()
     def cudaDeviceSynchronize(self) -> None:
         self._unsafe()

@@ -5,6 +5,7 @@ The same cases on the double and on the real device, so that the double stays ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -58,6 +59,7 @@ def test_device_facts(cuda: Cuda) -> None:
     assert 0 < memory.free_bytes <= memory.total_bytes
     assert cuda.device_name(0)
     assert cuda.compute_capability(0) >= (5, 0)
+    assert re.fullmatch(r"[0-9A-Fa-f]{4,8}(:[0-9A-Fa-f]{2}){2}\.[0-7]", cuda.pci_bus_id(0))
     assert min(cuda.driver_version, cuda.runtime_version) >= 12000
 
 

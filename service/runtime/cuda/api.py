@@ -89,6 +89,7 @@ class RuntimeApi(Protocol):
     cudaSetDevice: Callable[[int], tuple[Code]]
     cudaDeviceGetAttribute: Callable[[IntEnum, int], tuple[Code, int]]
     cudaGetDeviceProperties: Callable[[int], tuple[Code, DeviceProperties]]
+    cudaDeviceGetPCIBusId: Callable[[int, int], tuple[Code, bytes]]
     cudaMemGetInfo: Callable[[], tuple[Code, int, int]]
 
     cudaStreamCreateWithPriority: Callable[[int, int], tuple[Code, Handle]]

@@ -12,6 +12,9 @@ from service.runtime.cuda.ranges import HostRanges
 
 BATCH_COPY_VERSION = 12080
 
+PCI_BUS_ID_BYTES = 16
+"""Room for domain, bus, device and function, and the closing zero: 13 bytes where the domain has four digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryInfo:
@@ -108,6 +111,12 @@ class Cuda:
         """The device's name, such as `NVIDIA H200`."""
         call = f"cudaGetDeviceProperties({ordinal})"
         return check(self.api, call, self.api.cudaGetDeviceProperties(ordinal)).name.rstrip(b"\0").decode()
+
+    def pci_bus_id(self, ordinal: int) -> str:
+        """Where the device is, such as `0000:3B:00.0`, by which NVML knows it too."""
+        call = f"cudaDeviceGetPCIBusId({ordinal})"
+        answer = self.api.cudaDeviceGetPCIBusId(PCI_BUS_ID_BYTES, ordinal)
+        return check(self.api, call, answer).rstrip(b"\0").decode()
 
     def compute_capability(self, ordinal: int) -> tuple[int, int]:
         """Major and minor, such as `(9, 0)`."""
