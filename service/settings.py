@@ -102,7 +102,12 @@ class Settings(BaseSettings):
     )
     metrics_enabled: bool = Field(True, description="Whether requests are recorded and `/metrics` is served.")
     triton_metrics_enabled: bool = Field(
-        True, description="Whether `/metrics` repeats the figures under Triton's `nv_inference_*` names."
+        True, description="Whether `/metrics` repeats the figures under Triton's `nv_*` names."
+    )
+    gpu_metrics_enabled: bool = Field(
+        True,
+        description="Whether the GPUs that models use are asked, once a second, for utilization, memory, power, clocks "
+        "and activity.",
     )
     server_timing_enabled: bool = Field(
         True, description="Whether responses carry a `Server-Timing` header with their stages."

@@ -13,8 +13,10 @@ from service.telemetry import metrics
 from service.telemetry.device_families import device_families
 from service.telemetry.families import LabelledNumber, empty_family, histogram_family, number_family
 from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
+from service.telemetry.gpu_families import gpu_families, triton_gpu_families
 from service.telemetry.histogram import Histograms
-from service.telemetry.metrics import LANE_STAGES, STAGES, MetricSpec
+from service.telemetry.metric_spec import MetricSpec
+from service.telemetry.metrics import LANE_STAGES, STAGES
 from service.telemetry.totals import BatchTotals
 from service.telemetry.triton_names import triton_families
 from service.units import NS_PER_S
@@ -66,9 +68,11 @@ class FiguresCollector(Collector):
             metrics.UNATTRIBUTED_FAILURES,
             (((reason,), count) for reason, count in figures.unattributed_failures.items()),
         )
+        yield from gpu_families(figures.gpus)
         yield histogram_family(metrics.LOOP_LAG, [((), figures.loop_lag, 0)], divisor=NS_PER_S)
         if self._triton_names_enabled:
             yield from triton_families(figures.models)
+            yield from triton_gpu_families(figures.gpus)
 
 
 def _labels(model: ModelFigures) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from prometheus_client.core import (
 
 from service.telemetry.exposition import go_float
 from service.telemetry.histogram import Histograms
-from service.telemetry.metrics import MetricKind, MetricSpec
+from service.telemetry.metric_spec import MetricKind, MetricSpec
 
 LabelledNumber = tuple[Sequence[str], float]
 LabelledHistogram = tuple[Sequence[str], Histograms, int]

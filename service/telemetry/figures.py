@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from service.buckets import Bucket
 from service.device_figures import LaneFigures, MemoryOwner, MissReason
 from service.telemetry.device_totals import DeviceTotals
+from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.totals import BatchTotals, RequestTotals
 
@@ -74,8 +75,10 @@ class ServerFigures:
         models: every model version that was ever loaded.
         unattributed_failures: failed requests of no served model per reason, every one of `metrics.REASONS`.
         loop_lag: lateness of the event loop's timer, in nanoseconds.
+        gpus: the GPUs that models use, as they were sampled last.
     """
 
     models: tuple[ModelFigures, ...]
     unattributed_failures: Mapping[str, int]
     loop_lag: Histograms
+    gpus: tuple[GpuFigures, ...]

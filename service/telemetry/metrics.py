@@ -1,4 +1,4 @@
-"""Every metric that the server exposes, declared as data: this file is the only one that names them.
+"""Every metric that the server exposes, declared as data: here, and those of the GPUs in `gpu_metrics.py`.
 
 Promises: units are base units and end the name, a counter's name ends in `_total` (Triton's own names apart), and
 every label takes values from a bounded set. `docs/metrics.md` is generated from here.
@@ -6,42 +6,12 @@ every label takes values from a bounded set. `docs/metrics.md` is generated from
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
 from service import errors
 from service.errors import ServiceError
 from service.requests import StageTimings
+from service.telemetry.gpu_metrics import GPU_OWN, GPU_TRITON
+from service.telemetry.metric_spec import MetricKind, MetricSpec
 from service.units import NS_PER_S
-
-
-class MetricKind(Enum):
-    """Prometheus' metric types."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One declared metric.
-
-    Attributes:
-        name: as it is exposed; a histogram's samples add `_bucket`, `_count` and `_sum`.
-        kind: its type.
-        help: what it counts or measures, and its unit.
-        labels: names of its labels.
-        bounds: ascending inclusive upper bounds of a histogram, in the unit of its name, `+Inf` left out.
-    """
-
-    name: str
-    kind: MetricKind
-    help: str
-    labels: tuple[str, ...] = ()
-    bounds: tuple[float, ...] = ()
-
 
 LATENCY_BOUNDS_NS = tuple(
     step * decade
@@ -222,6 +192,7 @@ OWN = (
     MODEL_LOADED,
     UNATTRIBUTED_FAILURES,
     LOOP_LAG,
+    *GPU_OWN,
 )
 
 
@@ -254,4 +225,5 @@ TRITON = (
     TRITON_INFER_US,
     TRITON_OUTPUT_US,
     TRITON_PENDING,
+    *GPU_TRITON,
 )

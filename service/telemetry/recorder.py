@@ -14,6 +14,7 @@ from service.telemetry.collector import FiguresCollector
 from service.telemetry.device_totals import NO_TOTALS, DeviceTotals
 from service.telemetry.exposition import render
 from service.telemetry.figures import ModelGauges, ServerFigures
+from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.metrics import INTERNAL, LATENCY_BOUNDS_NS, REASONS
 from service.telemetry.model_recorder import BufferedModelRecorder, ModelRecorder, NullModelRecorder
@@ -35,6 +36,7 @@ class Recorder:
     Args:
         registry: takes the collectors of the server's, the process's and Python's own metrics.
         triton_names_enabled: whether the figures are repeated under Triton's names.
+        gpus: the latest figures of the GPUs that models use.
         clock_unix_ms: tells milliseconds since 1970.
     """
 
@@ -43,9 +45,11 @@ class Recorder:
         *,
         registry: CollectorRegistry,
         triton_names_enabled: bool,
+        gpus: Callable[[], tuple[GpuFigures, ...]] = tuple,
         clock_unix_ms: Callable[[], int] = _unix_ms,
     ) -> None:
         self._registry = registry
+        self._gpus = gpus
         self._clock_unix_ms = clock_unix_ms
         self._models_lock = threading.Lock()
         self._models: dict[tuple[str, str], BufferedModelRecorder] = {}
@@ -102,6 +106,7 @@ class Recorder:
             models=tuple(model.figures(gauges, retired) for model, gauges, retired in models),
             unattributed_failures=self._unattributed_failures.copy(),
             loop_lag=self._loop_lag,
+            gpus=self._gpus(),
         )
 
     def statistics(self, name: str, version: str) -> ModelStatistics:
@@ -151,7 +156,7 @@ class NullRecorder(Recorder):
 
     def figures(self) -> ServerFigures:
         """No models, all zero."""
-        return ServerFigures((), dict.fromkeys(REASONS, 0), Histograms.empty(LATENCY_BOUNDS_NS))
+        return ServerFigures((), dict.fromkeys(REASONS, 0), Histograms.empty(LATENCY_BOUNDS_NS), ())
 
     def statistics(self, name: str, version: str) -> ModelStatistics:
         """All zero."""

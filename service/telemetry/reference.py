@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterable
 
 from service.device_figures import MemoryOwner, MissReason
-from service.telemetry.metrics import LANE_STAGES, OWN, REASONS, STAGES, TRITON, MetricKind, MetricSpec
+from service.telemetry.gpu_figures import ClockEvent
+from service.telemetry.metric_spec import MetricKind, MetricSpec
+from service.telemetry.metrics import LANE_STAGES, OWN, REASONS, STAGES, TRITON
 from service.telemetry.triton_names import TRITON_REASONS, triton_reason
 
 _INTRODUCTION = """\
@@ -16,7 +18,16 @@ _INTRODUCTION = """\
 default; `INFERLANE_METRICS_ENABLED=false` switches them off, `INFERLANE_TRITON_METRICS_ENABLED=false` leaves out
 Triton's names. `python -m service.telemetry.recorder_cost` measures what recording and scraping cost on your machine.
 
-This file is generated from `service/telemetry/metrics.py` by `python -m service.telemetry.reference > docs/metrics.md`.
+This file is generated from `metrics.py` and `gpu_metrics.py` in `service/telemetry` by
+`python -m service.telemetry.reference > docs/metrics.md`.
+"""
+
+_GPU_NOTES = """
+The server asks NVML, once a second and on a thread of its own, about the GPUs that its models use, if `nvidia-ml-py`
+is installed (`pip install 'inferlane[gpu]'`). What a GPU, its driver or the permissions do not give has no sample, and
+the log says so once. Activity, memory bandwidth and PCIe come from NVML's performance monitoring (GPM), which disturbs
+DCGM's profiling counters and is disturbed by them: where an exporter of DCGM reads those on the same GPU, set
+`INFERLANE_GPU_METRICS_ENABLED=false`.
 """
 
 QUERIES = (
@@ -44,6 +55,8 @@ QUERIES = (
         "(sum by (model) (rate(inferlane_eager_runs_total[5m])) + "
         "sum by (model) (rate(inferlane_graph_replays_total[5m])))",
     ),
+    ("How much of the GPU works", "avg_over_time(inferlane_gpu_sm_activity_ratio[5m])"),
+    ("What holds the GPU's clocks down", 'inferlane_gpu_clock_event{reason!="idle"} > 0'),
     ("Who holds the GPU's memory", "sum by (model, owner) (inferlane_device_memory_bytes)"),
     (
         "How busy the lanes are",
@@ -67,6 +80,8 @@ def metrics_reference() -> str:
         f"\nReasons for which a bucket has no CUDA Graph: {_codes(reason.value for reason in MissReason)}.\n",
         f"\nOwners of device memory: {_codes(owner.value for owner in MemoryOwner)}.\n",
         "\nGraphs, copies and device memory have no samples for a model on the CPU.\n",
+        f"\nWhat may hold a GPU's clocks down: {_codes(event.value for event in ClockEvent)}.\n",
+        _GPU_NOTES,
         "\nHistogram bounds:\n\n",
         *(f"- `{spec.name}`: {_bounds(spec)}\n" for spec in OWN if spec.kind is MetricKind.HISTOGRAM),
         "\n## Triton's names\n\n",

@@ -14,7 +14,7 @@ from service.errors import ClientGone, DeadlineExceeded, ExecutionFailed, NotRea
 from service.telemetry import metrics
 from service.telemetry.families import LabelledNumber, number_family
 from service.telemetry.figures import ModelFigures
-from service.telemetry.metrics import MetricSpec
+from service.telemetry.metric_spec import MetricSpec
 from service.units import NS_PER_US
 
 TRITON_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from service.telemetry.metrics import OWN, MetricSpec
+from service.telemetry.metric_spec import MetricSpec
+from service.telemetry.metrics import OWN
 from service.telemetry.recorder import Recorder
 from service.telemetry.reference import QUERIES
 from tests.doubles.metric_names import sample_names

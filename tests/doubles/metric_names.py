@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.telemetry.metrics import MetricKind, MetricSpec
+from service.telemetry.metric_spec import MetricKind, MetricSpec
 
 
 def sample_names(spec: MetricSpec) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ def test_every_setting_has_a_default_and_a_description() -> None:
         ("repository_control_enabled", "0", False),
         ("metrics_enabled", "no", False),
         ("triton_metrics_enabled", "FALSE", False),
+        ("gpu_metrics_enabled", "false", False),
         ("server_timing_enabled", "true", True),
         ("log_level", "debug", "debug"),
     ],

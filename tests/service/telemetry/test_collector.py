@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry
 from service.buckets import Bucket
 from service.device_figures import GraphMiss, LaneFigures, MemoryOwner, MissReason
 from service.requests import BatchTimings, StageTimings
+from service.telemetry.gpu_figures import ClockEvent, GpuFigures, Reading
 from service.telemetry.metrics import OWN, REASONS, STAGES, TRITON
 from service.telemetry.recorder import ModelGauges, Recorder
 from tests.doubles.metric_names import sample_names
@@ -17,11 +18,20 @@ LANE = LaneFigures(
     device_bytes={MemoryOwner.SCRATCH: 1},
 )
 
+GPU = GpuFigures(
+    uuid="GPU-1",
+    name="NVIDIA H200",
+    driver="580.65.06",
+    readings=dict.fromkeys(Reading, 1.0),
+    clock_events=dict.fromkeys(ClockEvent, False),
+    sampling_ns=2_500_000_000,
+)
+
 
 @pytest.fixture
 def registry():
     registry = CollectorRegistry()
-    recorder = Recorder(registry=registry, triton_names_enabled=True)
+    recorder = Recorder(registry=registry, triton_names_enabled=True, gpus=lambda: (GPU,))
     state = (lambda: 6, lambda: 600, lambda: 9, lambda: 4, lambda: 3)
     model = recorder.for_model("m", "1", ModelGauges(*state, lane_figures=lambda: (LANE,)))
     model.record_request(TIMINGS, 3)
@@ -71,6 +81,10 @@ def registry():
 )
 def test_samples(registry, name, labels, value):
     assert registry.get_sample_value(name, {**LABELS, **labels}) == pytest.approx(value)
+
+
+def test_the_cost_of_asking_the_gpu(registry):
+    assert registry.get_sample_value("inferlane_gpu_sampling_seconds_total", {"gpu_uuid": "GPU-1"}) == 2.5
 
 
 def test_every_declared_metric_is_collected_with_its_labels(registry):

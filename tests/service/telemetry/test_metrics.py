@@ -4,11 +4,13 @@ import re
 import pytest
 
 from service.errors import ServiceError
-from service.telemetry import metrics
-from service.telemetry.metrics import OWN, TRITON, MetricKind, MetricSpec
+from service.telemetry import gpu_metrics, metrics
+from service.telemetry.metric_spec import MetricKind, MetricSpec
+from service.telemetry.metrics import OWN, TRITON
 
-UNITS = ("seconds", "bytes", "rows", "ratio", "requests")
-COUNTED = ("inferlane_graphs_missing", "inferlane_lanes", "inferlane_lanes_busy", "inferlane_model_loaded")
+UNITS = ("seconds", "bytes", "rows", "ratio", "requests", "watts", "celsius", "hertz", "per_second")
+COUNTED = ("inferlane_graphs_missing", "inferlane_lanes", "inferlane_lanes_busy")
+FLAGS = ("inferlane_model_loaded", "inferlane_gpu_info", "inferlane_gpu_clock_event")
 
 
 def errors(cls):
@@ -16,7 +18,8 @@ def errors(cls):
 
 
 def test_every_declaration_is_listed_once():
-    declared = {spec.name for spec in vars(metrics).values() if isinstance(spec, MetricSpec)}
+    declarations = [*vars(metrics).values(), *vars(gpu_metrics).values()]
+    declared = {spec.name for spec in declarations if isinstance(spec, MetricSpec)}
     listed = [spec.name for spec in (*OWN, *TRITON)]
     assert sorted(listed) == sorted(declared)
 
@@ -25,7 +28,7 @@ def test_every_declaration_is_listed_once():
 def test_names_tell_type_and_unit(spec):
     assert re.fullmatch(r"inferlane(_[a-z]+)+", spec.name)
     assert spec.name.endswith("_total") == (spec.kind is MetricKind.COUNTER)
-    assert spec.kind is MetricKind.COUNTER or spec.name.endswith(UNITS) or spec.name in COUNTED
+    assert spec.kind is MetricKind.COUNTER or spec.name.endswith(UNITS) or spec.name in (*COUNTED, *FLAGS)
     assert spec.help.endswith(".")
 
 
