@@ -32,8 +32,9 @@ from service.api.openapi import install_openapi
 from service.api.predict import Predict
 from service.api.shared_memory import shared_memory_router
 from service.api.watchdog import Watchdog
+from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
-from service.errors import BuilderMissing, ModelLoadFailed, ServiceError
+from service.errors import BuilderMissing, DeviceError, ModelLoadFailed, ServiceError
 from service.machine import default_threads
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import create_task
@@ -81,8 +82,17 @@ building needs is not installed, and any other ServiceError where the event ende
 """
 
 
+def _log_loss(error: DeviceError) -> None:
+    _log.critical("the GPU is lost to this process, which must be ended and started again: %s", error.message)
+
+
 def create_app(
-    settings: Settings, *, on_progress: OnProgress, on_started: OnStarted, build_plan: BuildPlan | None = None
+    settings: Settings,
+    *,
+    on_progress: OnProgress,
+    on_started: OnStarted,
+    build_plan: BuildPlan | None = None,
+    on_device_lost: OnDeviceLost = _log_loss,
 ) -> FastAPI:
     """The whole server as an ASGI application.
 
@@ -94,6 +104,8 @@ def create_app(
         on_progress: told of every step of a load, on a worker thread.
         on_started: told when every model was tried.
         build_plan: builds plans that are missing; None serves what is there.
+        on_device_lost: told once, on the event loop, that a device is lost. Every request has ended then; the process
+            must end too, and nothing that uses the device may be freed before.
     """
     recorder = _recorder(settings)
     threads = settings.cpu_threads or default_threads()
@@ -123,7 +135,9 @@ def create_app(
         lag = LoopLagSampler(recorder.record_loop_lag)
         lag.start()
         starting = asyncio.create_task(_start(registry, settings.models, on_started))
+        watching = asyncio.create_task(_watch(registry, on_device_lost))
         yield
+        watching.cancel()
         starting.cancel()
         with suppress(asyncio.CancelledError):
             await starting
@@ -268,10 +282,17 @@ def _warn_if_older(card: ModelCard, plan: Path, onnx: Path | None) -> None:
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:
+    failures: Mapping[str, ServiceError]
     try:
-        on_started(await registry.start(names))
+        failures = await registry.start(names)
     except ServiceError as error:
-        on_started({"repository": error})
+        failures = {"repository": error}
+    if not registry.has_lost_device:  # or there is another thing to be told, and by `_watch`
+        on_started(failures)
+
+
+async def _watch(registry: Registry, on_device_lost: OnDeviceLost) -> None:
+    on_device_lost(await registry.device_lost())
 
 
 def _recorder(settings: Settings) -> Recorder:

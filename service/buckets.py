@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from service.units import NS_PER_MS
 
@@ -48,11 +49,14 @@ class BucketTable:
         dim_names: the dynamic dimensions, in the order of `Bucket.dims`.
         dim_sizes: per dynamic dimension its ascending padded sizes, or None for a dimension that is served
             at its exact size (never padded, so never joined with another size).
+        limited: by padded dims, the ascending batch sizes that are left where some are not served; empty where none
+            is. Dims that are not named have all of `batch_sizes`.
     """
 
     batch_sizes: tuple[int, ...]
     dim_names: tuple[str, ...] = ()
     dim_sizes: tuple[tuple[int, ...] | None, ...] = ()
+    limited: Mapping[DimSizes, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def max_size(self) -> int:
@@ -87,6 +91,45 @@ class BucketTable:
             padded.append(sizes[index])
         return tuple(padded)
 
+    def sizes_at(self, dims: DimSizes) -> tuple[int, ...]:
+        """The ascending padded batch sizes that are served at padded `dims`; empty if none is."""
+        return self.limited.get(dims, self.batch_sizes) if self.limited else self.batch_sizes
+
+    def served_size(self, size: int, dims: DimSizes) -> int | None:
+        """The smallest padded batch served at padded `dims` that holds `size` rows, or None if none does."""
+        sizes = self.sizes_at(dims)
+        index = bisect_left(sizes, size)
+        return sizes[index] if index < len(sizes) else None
+
+    def home(self, size: int, dims: DimSizes) -> DimSizes | None:
+        """The padded dims that a request of `size` rows of `dims` runs in: its own, or larger ones where those fail.
+
+        Returns:
+            Of the dims that cover `dims` and serve a batch of `size` rows, those whose bucket has the least volume;
+            None if there are none.
+        """
+        own = self.padded_dims(dims)
+        if not self.limited or own is None or self.served_size(size, own) is not None:
+            return own
+        larger = itertools.product(
+            *(
+                (extent,) if sizes is None else sizes[bisect_left(sizes, extent) :]
+                for extent, sizes in zip(own, self.dim_sizes, strict=True)
+            )
+        )
+        buckets = [Bucket(padded_size, padded) for padded in larger if (padded_size := self.served_size(size, padded))]
+        return min(buckets, key=lambda bucket: (bucket.volume, bucket)).dims if buckets else None
+
+    def without(self, unserved: Collection[Bucket]) -> BucketTable:
+        """The same table, less these buckets: no method names them any more, `padded_size` and `padded_dims` apart."""
+        if not unserved:
+            return self
+        limited = {
+            dims: tuple(size for size in self.sizes_at(dims) if Bucket(size, dims) not in unserved)
+            for dims in {bucket.dims for bucket in unserved}
+        }
+        return replace(self, limited=MappingProxyType({**self.limited, **limited}))
+
     def covers(self, larger: DimSizes, smaller: DimSizes) -> bool:
         """Whether what fits `smaller` may run padded to `larger`: no size is less, and exact ones are the same."""
         return all(
@@ -95,12 +138,12 @@ class BucketTable:
         )
 
     def known(self) -> Iterator[Bucket]:
-        """Every bucket, largest first; nothing if a dimension is served at its exact size."""
+        """Every bucket that is served, largest first; nothing if a dimension is served at its exact size."""
         if self.is_exact:
             return
         per_dim = [tuple(reversed(sizes)) for sizes in self.dim_sizes if sizes is not None]
         for dims in itertools.product(*per_dim):
-            for padded_size in reversed(self.batch_sizes):
+            for padded_size in reversed(self.sizes_at(dims)):
                 yield Bucket(padded_size, dims)
 
 
@@ -139,7 +182,7 @@ class CostTable:
         return self._estimate_ns(bucket.volume)
 
     def row_cost_ns(self, dims: DimSizes, batch_sizes: Sequence[int]) -> float:
-        """The least cost per row, in nanoseconds, that any padded batch size reaches at `dims`."""
+        """The least cost per row, in nanoseconds, that any of these padded batch sizes reaches at `dims`."""
         return min(self.cost_ns(Bucket(size, dims)) / size for size in batch_sizes)
 
     def _estimate_ns(self, volume: int) -> int:

@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from functools import partial
 from types import FrameType
@@ -22,7 +23,7 @@ from rich.text import Text
 
 import service
 from service.app import BuildPlan, create_app
-from service.errors import ServiceError
+from service.errors import DeviceError, ServiceError
 from service.http_protocol import ConnectionLimits, GuardedProtocol
 from service.repository.loader import LoadProgress
 from service.settings import Settings
@@ -35,6 +36,12 @@ SWITCH_INTERVAL_S = 0.0005
 
 FORCED_EXIT_STATUS = 128 + signal.SIGINT
 """Of a server that a second SIGINT ended, as shells have it."""
+
+DEVICE_LOST_STATUS = os.EX_IOERR
+"""Of a server that lost its GPU."""
+
+DEVICE_LOST_END_S = 5.0
+"""Until then its last answers are sent; a thread that hangs in the driver cannot hold it up any longer."""
 
 RESERVED_FILES = 64
 """Open files that are not for connections: libraries, models that are loaded, connections that are being refused."""
@@ -77,9 +84,10 @@ class StartupProgress:
 
 
 class InferlaneServer(uvicorn.Server):
-    """A uvicorn server that remembers why start-up failed, and that a second SIGINT ends at once."""
+    """A uvicorn server that remembers why it failed, and that a second SIGINT ends at once."""
 
     has_failed = False
+    has_lost_device = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drains on the first signal. On a second SIGINT there is nothing to be waited for: not for lanes that run."""
@@ -90,6 +98,16 @@ class InferlaneServer(uvicorn.Server):
             os._exit(FORCED_EXIT_STATUS)
         super().handle_exit(sig, frame)
 
+    def lose_device(self) -> None:
+        """Ends after the answers that are ready, in `DEVICE_LOST_END_S` at the latest.
+
+        Python's own end would wait for threads, and run destructors, that a lost device may hold for ever.
+        """
+        self.has_failed = self.has_lost_device = self.should_exit = True
+        last_end = threading.Timer(DEVICE_LOST_END_S, os._exit, [DEVICE_LOST_STATUS])
+        last_end.daemon = True
+        last_end.start()
+
 
 def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> int:
     """Serves until told to stop; returns the process's exit status. Blocks; takes SIGINT and SIGTERM.
@@ -98,6 +116,10 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
 
     A model that cannot be loaded ends the server, as in Triton: a service that comes up with a part of its
     models missing is found out later, and by its users. `exit_on_error = false` serves the others instead.
+
+    A GPU that is lost to the process, as after an illegal access, ends it within `DEVICE_LOST_END_S` with
+    `DEVICE_LOST_STATUS` and without a return: nothing on the device can be freed, and all else is whole again at once
+    when whoever watches the process starts it anew.
 
     Args:
         settings: of the server.
@@ -129,12 +151,22 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
         gc.freeze()  # what start-up made stays for good: the collector need not look at it again
         _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
 
-    app = create_app(settings, on_progress=progress, on_started=on_started, build_plan=build_plan)
+    def on_device_lost(error: DeviceError) -> None:
+        progress.close()
+        _say(console, ("the GPU is lost to this process, which ends; start it again. ", "red"), error.message)
+        server.lose_device()
+
+    app = create_app(
+        settings, on_progress=progress, on_started=on_started, build_plan=build_plan, on_device_lost=on_device_lost
+    )
     server = InferlaneServer(_config(app, settings, _raised_file_limit()))
     # uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])
+    if server.has_lost_device:
+        logging.shutdown()
+        os._exit(DEVICE_LOST_STATUS)
     if not server.has_failed:
         _say(console, "stopped")
     return 0 if server.started and not server.has_failed else 1

@@ -79,13 +79,13 @@ def _add_health(router: APIRouter, registry: Registry) -> None:
         tags=["Health"],
         summary="Whether the server takes inference requests",
         response_class=Response,
-        responses={503: {"model": ErrorBody, "description": "Models are still loading, or the server drains."}},
+        responses={503: {"model": ErrorBody, "description": "Models are loading, the server drains, or lost its GPU."}},
     )
     async def ready() -> Response:
         """200 with an empty body once every model asked for at start-up is ready, until shut-down begins."""
         if not registry.is_ready:
             raise NotReady(
-                "the server is not ready: its models are still loading, or it is shutting down; "
+                f"the server is not ready: {registry.unready_reason}; "
                 "POST /v2/repository/index tells each model's state"
             )
         return Response()

@@ -9,17 +9,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias, TypeGuard
 
 from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
-from service.buckets import CostTable, DimSizes
-from service.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded, ServiceError, ShuttingDown
+from service.buckets import Bucket, CostTable, DimSizes
+from service.errors import ClientGone, DeadlineExceeded, DeviceError, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
 from service.telemetry.recorder import ModelRecorder
 from service.units import NS_PER_MS, NS_PER_S
+
+OnDeviceLost: TypeAlias = Callable[[DeviceError], None]
+"""Told of a sticky error: no lane on the device will run anything any more, and closing one may hang."""
 
 
 class Batcher:
@@ -27,22 +33,25 @@ class Batcher:
 
     Args:
         backend: the opened model; closed together with the batcher.
+        on_device_lost: told, on the event loop, of an error after which the device is lost to this process.
         clock: monotonic nanoseconds, comparable with the event loop's own time.
     """
 
-    def __init__(self, backend: Backend, *, clock: Clock = time.monotonic_ns) -> None:
+    def __init__(self, backend: Backend, *, on_device_lost: OnDeviceLost, clock: Clock = time.monotonic_ns) -> None:
         self._spec = backend.spec
+        self._on_device_lost = on_device_lost
         self._recorder: ModelRecorder | None = None
         self._clock = clock
         self._pool = LanePool(backend, self._on_done)
         self._queue = RequestQueue(backend.spec.card.batching, model=backend.spec.name)
         self._lane_depth = backend.lane_depth
-        self._lanes_in_flight = [0] * len(self._pool)
-        self._lanes_free_at_ns = [0] * len(self._pool)
+        self._lanes_in_flight: list[int] = []
+        self._lanes_free_at_ns: list[int] = []
         self._dispatched: dict[int, tuple[Pending, ...]] = {}
         self._dispatched_count = 0
         self._sequence = 0
         self._rules: Rules | None = None
+        self._unserved: Mapping[Bucket, str] = {}
         self._row_costs_ns: dict[DimSizes, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_step_scheduled = False
@@ -85,19 +94,32 @@ class Batcher:
         """Lanes that hold at least one batch."""
         return sum(1 for in_flight in self._lanes_in_flight if in_flight)
 
-    def start(self, costs: CostTable, recorder: ModelRecorder) -> None:
-        """Begins to take requests and to tell `recorder` of batches; on the event loop, once the lanes are warm."""
+    def start(
+        self,
+        costs: CostTable,
+        recorder: ModelRecorder,
+        unserved: Mapping[Bucket, str] = MappingProxyType({}),
+    ) -> None:
+        """Begins to take requests; on the event loop, once the lanes are warm.
+
+        Args:
+            costs: duration of a batch per bucket that is served.
+            recorder: told of batches.
+            unserved: buckets that no batch may use, and why.
+        """
+        self._lanes_in_flight = [0] * len(self._pool)
+        self._lanes_free_at_ns = [0] * len(self._pool)
+        self._unserved = unserved
+        buckets = self._spec.buckets.without(unserved)
         self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._rules = Rules(
-            buckets=self._spec.buckets,
+            buckets=buckets,
             costs=costs,
             max_queue_delay_ns=self._spec.card.batching.max_queue_delay_ns,
             lane_depth=self._lane_depth,
         )
-        self._row_costs_ns = {
-            bucket.dims: self._row_cost_ns(bucket.dims, costs) for bucket in self._spec.buckets.known()
-        }
+        self._row_costs_ns = {bucket.dims: _row_cost_ns(bucket.dims, self._rules) for bucket in buckets.known()}
         self._refusal = None
 
     def submit(self, request: InferenceRequest) -> Pending:
@@ -107,11 +129,14 @@ class Batcher:
 
         Raises:
             Overloaded: a queue limit is reached, or the request could not be dispatched before its deadline.
-            NotReady, ShuttingDown: the model takes no requests now.
+            NotReady, ShuttingDown: the model takes no requests now, or none of this shape.
         """
         rules, loop = self._rules, self._loop
         if self._refusal is not None or rules is None or loop is None:
             raise self._refusal or NotReady(f"model '{self._spec.name}' is not started")
+        home = rules.buckets.home(request.rows, request.dims)
+        if home is None:
+            raise self._unserved_shape(request)
         now_ns = self._clock()
         wait_ns = self._predicted_wait_ns(request.priority, now_ns)
         self._queue.check_room(request.nbytes, retry_after_s=wait_ns / NS_PER_S)
@@ -122,14 +147,12 @@ class Batcher:
                 f"{allowed_ms:.0f} ms; allow a longer timeout or send less at once",
                 retry_after_s=wait_ns / NS_PER_S,
             )
-        home = rules.buckets.padded_dims(request.dims)
-        assert home is not None, "the request's dims were validated against the buckets before it was submitted"
         self._sequence += 1
         item = Pending(
             request,
             sequence=self._sequence,
             home=home,
-            work_ns=request.rows * (self._row_costs_ns.get(home) or self._row_cost_ns(home, rules.costs)),
+            work_ns=request.rows * (self._row_costs_ns.get(home) or _row_cost_ns(home, rules)),
             queued_ns=now_ns,
             future=loop.create_future(),
         )
@@ -163,12 +186,36 @@ class Batcher:
         if self._timer is not None:
             self._timer.cancel()
 
+    def abandon(self, error: DeviceError) -> None:
+        """Ends what waits and what runs, at once, and takes nothing more: the device is lost, a lane may never answer.
+
+        What waits ends with NotReady, what runs with `error`. `close` may hang afterwards.
+        """
+        self._refusal = NotReady(f"the GPU is lost to this server, which ends now: {error.message}")
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for item in list(self._queue):
+            self._queue.discard(item)
+            _fail(item, self._refusal)
+        for items in self._dispatched.values():
+            for item in items:
+                _fail(item, error)
+
     def close(self) -> None:
         """Ends lanes and backend; blocks until running batches are done, so it is called off the event loop."""
         self._pool.close()
 
-    def _row_cost_ns(self, dims: DimSizes, costs: CostTable) -> float:
-        return costs.row_cost_ns(dims, self._spec.buckets.batch_sizes)
+    def _unserved_shape(self, request: InferenceRequest) -> NotReady:
+        buckets = self._spec.buckets
+        padded_size, dims = buckets.padded_size(request.rows), buckets.padded_dims(request.dims)
+        assert padded_size is not None, "the request's rows were validated before it was submitted"
+        assert dims is not None, "and so were its dims"
+        bucket = Bucket(padded_size, dims)
+        return NotReady(
+            f"model '{self._spec.name}' does not serve bucket {bucket.label}, nor one that could stand in for it: "
+            f"{self._unserved[bucket]}; send fewer rows at once, or see POST /v2/repository/index for all that it lacks"
+        )
 
     def _predicted_wait_ns(self, priority: int, now_ns: int) -> float:
         """When a lane would reach a new request of `priority`: the waiting and running work, spread over the lanes."""
@@ -226,6 +273,11 @@ class Batcher:
             self._lanes_free_at_ns[lane_id] = 0
         items = self._dispatched.pop(id(batch))
         self._dispatched_count -= len(items)
+        if is_lost(outcome):
+            for item in items:
+                _fail(item, outcome)
+            self._on_device_lost(outcome)
+            return
         is_broken = isinstance(outcome, ServiceError) and len(items) > 1 and not self._is_closing
         if is_broken:
             self._run_apart(items, lane_id)
@@ -298,6 +350,15 @@ class Batcher:
     def _check_drained(self) -> None:
         if self._drained is not None and not len(self._queue) and not self._dispatched:
             self._drained.set()
+
+
+def is_lost(outcome: object) -> TypeGuard[DeviceError]:
+    """Whether an outcome, or an error, says that the device is lost to this process."""
+    return isinstance(outcome, DeviceError) and outcome.is_sticky
+
+
+def _row_cost_ns(dims: DimSizes, rules: Rules) -> float:
+    return rules.costs.row_cost_ns(dims, rules.buckets.sizes_at(dims))
 
 
 def _fail(item: Pending, error: ServiceError) -> None:

@@ -24,7 +24,7 @@ class Pending:
     Attributes:
         request: the validated request.
         order: ascending urgency: priority, then deadline, then age.
-        home: its dims, padded to its own bucket.
+        home: its dims, padded to its own bucket; some batch size that holds its rows is served there.
         rows: rows it adds to a batch.
         work_ns: what those rows cost in their own best bucket.
         queued_ns: when it entered the queue.

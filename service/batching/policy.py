@@ -14,6 +14,7 @@ into an expensive bucket merely to fill its rows: lifting happens exactly where 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -62,7 +63,7 @@ class Rules:
     """What the policy knows of a model.
 
     Attributes:
-        buckets: the padded sizes.
+        buckets: the padded sizes that are served.
         costs: duration of a batch per bucket.
         max_queue_delay_ns: how long an unfilled batch may wait for company while a lane is idle.
         lane_depth: batches that a lane may hold at once.
@@ -90,7 +91,7 @@ def next_action(
     """Decides the next step.
 
     Args:
-        groups: waiting requests by their own padded dims, each sequence ascending by `Pending.order`, none expired.
+        groups: waiting requests by `Pending.home`, each sequence ascending by `Pending.order`, none expired.
         lanes_in_flight: per lane the batches it holds; a lane that must not be used is reported as full.
         now_ns: the moment of the decision.
         rules: the model's buckets and costs.
@@ -116,8 +117,8 @@ def next_action(
 
 def own_bucket(item: Pending, buckets: BucketTable) -> Bucket:
     """The smallest bucket that holds one request: where nothing else waits there is nothing to weigh."""
-    padded_size = buckets.padded_size(item.rows)
-    assert padded_size is not None, "a request's rows were validated against the buckets before it was queued"
+    padded_size = buckets.served_size(item.rows, item.home)
+    assert padded_size is not None, "a request's home serves its rows, or it would not have been queued"
     return Bucket(padded_size, item.home)
 
 
@@ -127,7 +128,7 @@ def _order(item: Pending) -> tuple[int, int, int]:
 
 def _due_at_ns(best: _Candidate, rules: Rules) -> int:
     """Until when a batch may wait for company: not at all if it is full or leaves requests behind."""
-    if not best.takes_all or best.rows == rules.buckets.max_size:
+    if not best.takes_all or best.rows == rules.buckets.sizes_at(best.bucket.dims)[-1]:
         return 0
     oldest_ns = min(item.queued_ns for item in best.items)
     return min(oldest_ns + rules.max_queue_delay_ns, best.earliest_deadline_ns - best.cost_ns)
@@ -139,7 +140,7 @@ def _best_candidate(
     """The batch with `head` in it that does the most useful work per second, or nearly as much and is punctual."""
     candidates: list[_Candidate] = []
     for dims in groups:
-        if rules.buckets.covers(dims, head.home):
+        if rules.buckets.covers(dims, head.home) and head.rows <= rules.buckets.sizes_at(dims)[-1]:
             candidates.extend(_candidates(groups, dims, rules))
     best_rate = max(c.rate for c in candidates)
     punctual = [
@@ -159,7 +160,7 @@ def _candidates(groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, ru
     count = rows = 0
     work_ns = 0.0
     earliest_deadline_ns = eligible[0].deadline_ns
-    for padded_size in rules.buckets.batch_sizes:
+    for padded_size in rules.buckets.sizes_at(dims):
         previous = count
         while count < len(eligible) and rows + eligible[count].rows <= padded_size:
             item = eligible[count]
@@ -184,10 +185,19 @@ def _eligible(
     groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, buckets: BucketTable
 ) -> tuple[Sequence[Pending], bool]:
     """The requests that may run padded to `dims`, in order, as far as one batch can reach; and whether that is all."""
-    limit = buckets.max_size
+    limit = buckets.sizes_at(dims)[-1]
     fitting = [group for home, group in groups.items() if buckets.covers(dims, home)]
-    total = sum(len(group) for group in fitting)
+    is_whole = sum(len(group) for group in fitting) <= limit
+    if buckets.limited:
+        starts = [_fitting_start(group[:limit], limit) for group in fitting]
+        is_whole = is_whole and sum(map(len, starts)) == sum(map(len, fitting))
+        fitting = starts
     if len(fitting) == 1:
-        return fitting[0][:limit], total <= limit
+        return fitting[0][:limit], is_whole
     merged = heapq.merge(*(group[:limit] for group in fitting), key=_order)
-    return [item for item, _ in zip(merged, range(limit), strict=False)], total <= limit
+    return [item for item, _ in zip(merged, range(limit), strict=False)], is_whole
+
+
+def _fitting_start(group: Sequence[Pending], limit: int) -> Sequence[Pending]:
+    """Its most urgent requests, up to the first that has more rows than these dims serve: none may be overtaken."""
+    return list(itertools.takewhile(lambda item: item.rows <= limit, group))

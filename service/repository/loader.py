@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from service.batching.batcher import Batcher
+from service.batching.batcher import Batcher, OnDeviceLost, is_lost
 from service.buckets import Bucket, CostTable
 from service.cards import ModelCard
 from service.models import ModelSpec
@@ -56,6 +56,14 @@ class _CutOff(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class _Opening:
+    folder: ModelFolder
+    version: VersionFolder
+    on_progress: OnProgress
+    on_device_lost: OnDeviceLost
+
+
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     batcher: Batcher
     spec: ModelSpec
@@ -71,15 +79,25 @@ class ModelLoader:
         self._make_task = make_task
         self._recorder = recorder
 
-    async def load(self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress) -> ServedModel:
+    async def load(
+        self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress, on_device_lost: OnDeviceLost
+    ) -> ServedModel:
         """Loads one version; the work runs on a worker thread, requests are taken once this returns.
+
+        Args:
+            folder: the model's.
+            version: which of its versions.
+            on_progress: told of each step, on the worker thread.
+            on_device_lost: told, on the event loop and once the model serves, that its device is lost.
 
         Raises:
             CardError, ModelLoadFailed, ExecutionFailed: it cannot be served; everything that was opened is closed
                 again, as it is if the load is cancelled, which takes until the bucket in hand is warm.
+            DeviceError: likewise; but where the device is lost nothing is closed, for that may hang.
         """
         is_cut_off = threading.Event()
-        work = asyncio.to_thread(self._prepare, folder, version, on_progress, is_cut_off)
+        opening = _Opening(folder, version, on_progress, on_device_lost)
+        work = asyncio.to_thread(self._prepare, opening, is_cut_off)
         preparing = asyncio.ensure_future(work)
         try:
             prepared = await asyncio.shield(preparing)
@@ -92,17 +110,16 @@ class ModelLoader:
         batcher.start(prepared.costs, recorder)
         return ServedModel(spec, prepared.costs, batcher, recorder, prepared.task)
 
-    def _prepare(
-        self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress, is_cut_off: threading.Event
-    ) -> _Prepared:
-        backend = self._open_backend(load_card(folder.path), version, is_cut_off)
-        batcher = Batcher(backend)
+    def _prepare(self, opening: _Opening, is_cut_off: threading.Event) -> _Prepared:
+        backend = self._open_backend(load_card(opening.folder.path), opening.version, is_cut_off)
+        batcher = Batcher(backend, on_device_lost=opening.on_device_lost)
         try:
             task = self._make_task(backend.spec)
             batcher.pool.start()
-            costs = self._warm_up(batcher, backend.spec, on_progress, is_cut_off)
-        except BaseException:
-            batcher.close()
+            costs = self._warm_up(batcher, backend.spec, opening.on_progress, is_cut_off)
+        except BaseException as error:
+            if not is_lost(error):
+                batcher.close()
             raise
         return _Prepared(batcher, backend.spec, costs, task)
 

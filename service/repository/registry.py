@@ -11,7 +11,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from service.errors import ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
+from service.batching.batcher import is_lost
+from service.errors import DeviceError, ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
 from service.repository.layout import ModelFolder, find, scan
 from service.repository.loader import ModelLoader, OnProgress
 from service.repository.served import IndexEntry, ModelState, ServedModel
@@ -54,11 +55,27 @@ class Registry:
         self._retiring: set[asyncio.Task[None]] = set()
         self._is_started = False
         self._is_stopping = False
+        self._loss: DeviceError | None = None
+        self._has_lost = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
-        """Whether start-up is complete and shut-down has not begun."""
-        return self._is_started and not self._is_stopping
+        """Whether start-up is complete, shut-down has not begun and no device is lost."""
+        return not self.unready_reason
+
+    @property
+    def has_lost_device(self) -> bool:
+        """Whether a device is lost to the process."""
+        return self._loss is not None
+
+    @property
+    def unready_reason(self) -> str:
+        """Why the server is not ready; empty if it is."""
+        if self._loss is not None:
+            return f"its GPU is lost, and it ends now: {self._loss.message}"
+        if self._is_stopping:
+            return "it is shutting down"
+        return "" if self._is_started else "its models are still loading"
 
     def get(self, name: str, version: str | None = None) -> ServedModel:
         """The model to submit to.
@@ -133,6 +150,8 @@ class Registry:
                 await self.load(name)
             except ServiceError as error:
                 failures[name] = error
+            if self.has_lost_device:
+                break
         self._is_started = not (failures and self._needs_all)
         return failures
 
@@ -152,6 +171,8 @@ class Registry:
             except BaseException as error:
                 reason = _reason(name, error)
                 self._unavailable[name] = _entry(folder, ModelState.UNAVAILABLE, reason)
+                if is_lost(error):
+                    self.lose_device(error)
                 if isinstance(error, ShuttingDown) or not isinstance(error, Exception):
                     raise
                 raise ModelLoadFailed(f"failed to load '{name}': {reason}") from error
@@ -170,9 +191,31 @@ class Registry:
             await asyncio.shield(self._begin_to_retire(served))
             self._unavailable[name] = IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded")
 
+    def lose_device(self, error: DeviceError) -> None:
+        """Turns not ready and ends every request of every model, for no lane can be relied on.
+
+        On the event loop. Nothing is closed any more: a lost device may never answer.
+        """
+        if self._loss is None:
+            self._loss = error
+            self._has_lost.set()
+            for served in self._served.values():
+                served.batcher.abandon(error)
+
+    async def device_lost(self) -> DeviceError:
+        """Waits until a device is lost; the process must end then. Tells of the first error alone."""
+        await self._has_lost.wait()
+        assert self._loss is not None, "the event follows the loss"
+        return self._loss
+
     async def stop(self) -> None:
-        """Takes no new requests, finishes the accepted ones within the drain timeout, and frees every model."""
+        """Takes no new requests, finishes the accepted ones within the drain timeout, and frees every model.
+
+        Where a device is lost there is nothing to finish, and nothing that can be freed.
+        """
         self._is_stopping = True
+        if self.has_lost_device:
+            return
         for served in self._served.values():
             self._begin_to_retire(served)
         await asyncio.gather(*self._retiring)
@@ -183,7 +226,7 @@ class Registry:
         old = self._served.get(folder.name)
         if old is None:
             self._unavailable[folder.name] = _entry(folder, ModelState.LOADING, "loading")
-        served = await self._loader.load(folder, version, self._on_progress)
+        served = await self._loader.load(folder, version, self._on_progress, self.lose_device)
         if self._is_stopping:
             await self._begin_to_retire(served)
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")

@@ -54,8 +54,12 @@ class SpecRegistry:
     def __init__(self) -> None:
         self.specs: dict[str, ModelSpec] = {spec.name: spec for spec in SPECS}
         self.states: dict[str, ModelState] = {name: ModelState.READY for name in self.specs}
-        self.is_ready = True
+        self.unready_reason = ""
         self.fail_load_with: Exception | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.unready_reason
 
     def get(self, name: str, version: str | None = None) -> Any:
         spec = self.specs.get(name)

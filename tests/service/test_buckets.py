@@ -156,3 +156,48 @@ def test_row_cost_is_the_best_that_any_batch_size_reaches(costs_ns: list[int]) -
     costs = CostTable({Bucket(2**index): cost_ns for index, cost_ns in enumerate(costs_ns)})
     best = costs.row_cost_ns((), [2**index for index in range(len(costs_ns))])
     assert best == min(cost_ns / 2**index for index, cost_ns in enumerate(costs_ns))
+
+
+@given(TABLES, st.data())
+def test_a_table_without_some_buckets_is_the_others(buckets: BucketTable, data: st.DataObject) -> None:
+    known = list(buckets.known())[:200]
+    unserved = data.draw(st.frozensets(st.sampled_from(known))) if known else frozenset()
+    left = buckets.without(unserved)
+    assert list(left.known()) == [bucket for bucket in buckets.known() if bucket not in unserved]
+    for bucket in known:
+        assert (bucket.padded_size in left.sizes_at(bucket.dims)) is (bucket not in unserved)
+        wanted = [size for size in left.sizes_at(bucket.dims) if size >= bucket.padded_size]
+        assert left.served_size(bucket.padded_size, bucket.dims) == (wanted[0] if wanted else None)
+
+
+@given(st.data())
+def test_home_is_the_least_bucket_that_is_served_and_holds_the_request(data: st.DataObject) -> None:
+    buckets = BucketTable((1, 2, 4), ("a", "b"), ((8, 16), (3, 5)))
+    known = list(buckets.known())
+    unserved = data.draw(st.frozensets(st.sampled_from(known)))
+    rows, dims = data.draw(st.integers(1, 4)), (data.draw(st.integers(1, 16)), data.draw(st.integers(1, 5)))
+    home = buckets.without(unserved).home(rows, dims)
+    own = buckets.padded_dims(dims)
+    holding = [
+        bucket
+        for bucket in known
+        if bucket not in unserved and bucket.padded_size >= rows and buckets.covers(bucket.dims, dims)
+    ]
+    if not holding:
+        assert home is None
+    elif any(bucket.dims == own for bucket in holding):
+        assert home == own
+    else:
+        assert home in {bucket.dims for bucket in holding}
+        least = min(bucket.volume for bucket in holding)
+        assert min(bucket.volume for bucket in holding if bucket.dims == home) == least
+
+
+def test_buckets_can_be_taken_away_twice() -> None:
+    buckets = BucketTable((1, 2)).without({Bucket(1)})
+    assert (buckets.sizes_at(()), buckets.home(1, ())) == ((2,), ())
+    assert buckets.without({Bucket(2)}).home(1, ()) is None
+
+
+def test_an_exact_size_keeps_its_home() -> None:
+    assert BucketTable((1, 2), ("width",), (None,)).home(2, (7,)) == (7,)

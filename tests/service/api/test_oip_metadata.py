@@ -26,7 +26,7 @@ async def test_health_is_an_empty_200(path: str) -> None:
 
 async def test_server_that_is_not_ready_is_still_live() -> None:
     plane = ControlPlane()
-    plane.registry.is_ready = False
+    plane.registry.unready_reason = "its models are still loading"
     assert (await plane.request("GET", "/v2/health/live")).status_code == 200
     response = await plane.request("GET", "/v2/health/ready")
     assert response.status_code == 503

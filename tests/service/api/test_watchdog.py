@@ -62,7 +62,7 @@ class Queue:
     def __init__(self) -> None:
         spec = make_spec()
         self.backend = HeldBackend(spec, clock=time.monotonic_ns)
-        self.batcher = Batcher(self.backend)
+        self.batcher = Batcher(self.backend, on_device_lost=lambda error: None)
 
     async def __aenter__(self) -> Queue:
         await asyncio.to_thread(self.batcher.pool.start)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
+from service.buckets import Bucket
 from service.cards import BatchingCard
-from service.errors import ClientGone, DeadlineExceeded, ExecutionFailed, NotReady, Overloaded, ShuttingDown
+from service.errors import (
+    ClientGone,
+    DeadlineExceeded,
+    DeviceError,
+    ExecutionFailed,
+    NotReady,
+    Overloaded,
+    ShuttingDown,
+)
 from service.models import ModelSpec
 from service.units import NS_PER_MS
 from tests.doubles.clock import ManualClock
@@ -22,17 +33,31 @@ from tests.doubles.requests import linear_costs, make_request, make_spec
 class Bench:
     """A started batcher and everything around it."""
 
-    def __init__(self, spec: ModelSpec, *, lanes: int = 1, depth: int = 1, held: bool = True) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        lanes: int = 1,
+        depth: int = 1,
+        held: bool = True,
+        unserved: Mapping[Bucket, str] = MappingProxyType({}),
+    ) -> None:
         self.spec = spec
+        self.unserved = unserved
+        self.lost: list[DeviceError] = []
         self.clock = ManualClock()
         self.recorder = KeepingRecorder()
         self.backend = HeldBackend(spec, clock=self.clock, lane_count=lanes, lane_depth=depth, held=held)
-        self.batcher = Batcher(self.backend, clock=self.clock)
+        self.batcher = Batcher(self.backend, on_device_lost=self.lose, clock=self.clock)
 
     async def __aenter__(self) -> Bench:
         await asyncio.to_thread(self.batcher.pool.start)
-        self.batcher.start(linear_costs(self.spec, fixed_us=1000, row_us=10), self.recorder)
+        self.batcher.start(linear_costs(self.spec, fixed_us=1000, row_us=10), self.recorder, self.unserved)
         return self
+
+    def lose(self, error: DeviceError) -> None:
+        self.lost.append(error)
+        self.batcher.abandon(error)
 
     async def __aexit__(self, *_: object) -> None:
         self.backend.let(1000)
@@ -296,3 +321,64 @@ async def test_a_queue_delay_ends():
         bench.clock.advance_ms(20)
         await first.future
         assert [batch.size for batch in bench.backend.batches] == [1]
+
+
+async def test_what_a_missing_bucket_held_runs_in_the_next_that_covers_it():
+    spec = make_spec(max_batch_size=4, dims={"width": (4, 8)})
+    unserved = {Bucket(1, (4,)): "differs", Bucket(4, (4,)): "differs", Bucket(4, (8,)): "cannot run"}
+    async with Bench(spec, held=False, unserved=unserved) as bench:
+        for rows, width in ((1, 3), (2, 4), (1, 8)):
+            await bench.submit(rows, dims=(width,)).future
+        ran = [batch.bucket for batch in bench.backend.batches]
+        assert ran == [Bucket(2, (4,)), Bucket(2, (4,)), Bucket(1, (8,))]
+
+
+async def test_a_shape_that_no_bucket_serves_any_more_is_refused_with_the_reason():
+    async with Bench(make_spec(max_batch_size=4), held=False, unserved={Bucket(4): "agrees by 0.7 alone"}) as bench:
+        with pytest.raises(NotReady, match=r"does not serve bucket 4, nor one that.*agrees by 0\.7 alone"):
+            bench.submit(rows=3)
+        await bench.submit(rows=2).future
+        items = [bench.submit() for _ in range(4)]
+        await asyncio.gather(*(item.future for item in items))
+        assert {batch.bucket.padded_size for batch in bench.backend.batches} == {2}
+
+
+async def test_a_lost_device_ends_what_waits_and_what_runs_and_is_told():
+    async with Bench(make_spec(max_batch_size=2), lanes=2) as bench:
+        bench.backend.fails_on = lambda request: (
+            DeviceError("cudaErrorIllegalAddress: an illegal memory access", is_sticky=True)
+            if request.request_id == "poison"
+            else None
+        )
+        poison = [bench.submit(request_id="poison"), bench.submit()]
+        await bench.begun()
+        beside = bench.submit(rows=2)
+        await bench.begun()
+        waiting = [bench.submit() for _ in range(3)]
+        await turn()
+        bench.backend.let()
+        for item in (*poison, beside):
+            with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+                await asyncio.wait_for(item.future, 10)
+        for item in waiting:
+            with pytest.raises(NotReady, match="the GPU is lost to this server, which ends now: cudaError"):
+                await item.future
+        with pytest.raises(NotReady, match="the GPU is lost"):
+            bench.submit()
+        assert len(bench.lost) == 1
+        bench.backend.fails_on = lambda request: None
+        bench.backend.let()
+        await turn()
+        assert len(bench.backend.batches) == 2
+
+
+async def test_an_error_that_is_not_sticky_fails_its_request_alone():
+    async with Bench(make_spec(), held=False) as bench:
+        bench.backend.fails_on = lambda request: (
+            DeviceError("cudaErrorMemoryAllocation") if request.request_id == "bad" else None
+        )
+        good, bad = bench.submit(), bench.submit(request_id="bad")
+        with pytest.raises(DeviceError):
+            await bad.future
+        await good.future
+        assert bench.lost == []

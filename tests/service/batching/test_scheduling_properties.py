@@ -34,6 +34,7 @@ class Outcome:
     dispatched: list[tuple[int, Dispatch]] = field(default_factory=list)
     expired: list[tuple[int, Pending]] = field(default_factory=list)
     idle_while_waiting: list[int] = field(default_factory=list)
+    refused: list[Arrival] = field(default_factory=list)
 
 
 arrivals = st.lists(
@@ -52,10 +53,20 @@ arrivals = st.lists(
 class Simulation:
     """Event-driven: arrivals, completions and wake-ups in time order; a step after each, as the batcher does."""
 
-    def __init__(self, traffic: list[Arrival], *, lanes: int, depth: int, fixed_us: float, delay_us: int) -> None:
+    def __init__(
+        self,
+        traffic: list[Arrival],
+        *,
+        lanes: int,
+        depth: int,
+        fixed_us: float,
+        delay_us: int,
+        unserved: frozenset[Bucket] = frozenset(),
+    ) -> None:
         self.spec = make_spec(dims=DIMS, batching=BatchingCard(max_batch_size=8, max_queue_delay_ns=delay_us * US))
+        self.buckets = self.spec.buckets.without(unserved)
         self.table = linear_costs(self.spec, fixed_us=fixed_us, row_us=0.5)
-        self.rules = Rules(self.spec.buckets, self.table, max_queue_delay_ns=delay_us * US, lane_depth=depth)
+        self.rules = Rules(self.buckets, self.table, max_queue_delay_ns=delay_us * US, lane_depth=depth)
         self.queue = RequestQueue(self.spec.card.batching, model="m")
         self.in_flight = [0] * lanes
         self.free_at_us = [0.0] * lanes
@@ -76,8 +87,10 @@ class Simulation:
             while self.events and self.events[0][0] == now_us:
                 _, sequence, event = heapq.heappop(self.events)
                 if isinstance(event, Arrival):
-                    item = _pending(event, self.spec, self.table, sequence)
-                    if not self.refuses_late or now_us * US + self.wait_ns(now_us) <= item.deadline_ns:
+                    item = _pending(event, self.buckets, self.table, sequence)
+                    if item is None:
+                        self.outcome.refused.append(event)
+                    elif not self.refuses_late or now_us * US + self.wait_ns(now_us) <= item.deadline_ns:
                         self.queue.add(item)
                 elif isinstance(event, int):
                     self.in_flight[event] -= 1
@@ -121,8 +134,10 @@ def simulate(traffic: list[Arrival], **machine) -> Outcome:
     return Simulation(traffic, **machine).run()
 
 
-def _pending(arrival, spec, table, sequence) -> Pending:
-    home = spec.buckets.padded_dims((arrival.dim,))
+def _pending(arrival, buckets, table, sequence) -> Pending | None:
+    home = buckets.home(arrival.rows, (arrival.dim,))
+    if home is None:
+        return None
     request = make_request(
         arrival.rows,
         dims=(arrival.dim,),
@@ -134,7 +149,7 @@ def _pending(arrival, spec, table, sequence) -> Pending:
         request,
         sequence=sequence,
         home=home,
-        work_ns=arrival.rows * table.row_cost_ns(home, spec.buckets.batch_sizes),
+        work_ns=arrival.rows * table.row_cost_ns(home, buckets.sizes_at(home)),
         queued_ns=arrival.at_us * US,
         future=NO_FUTURE,
     )
@@ -147,6 +162,35 @@ machines = {
     "fixed_us": st.sampled_from([1.0, 100.0, 3000.0]),
     "delay_us": st.sampled_from([0, 0, 500]),
 }
+
+
+KNOWN = tuple(make_spec(dims=DIMS).buckets.known())
+degraded = {**machines, "unserved": st.frozensets(st.sampled_from(KNOWN), min_size=1)}
+
+
+@given(**degraded)
+@settings(max_examples=300)
+def test_no_unserved_bucket_is_chosen_and_what_some_bucket_serves_is_served(traffic, **machine):
+    outcome = simulate(traffic, **machine)
+    served = set(KNOWN) - machine["unserved"]
+    assert {action.bucket for _, action in outcome.dispatched} <= served
+    for _, action in outcome.dispatched:
+        assert sum(item.rows for item in action.items) <= action.bucket.padded_size
+        assert all(item.request.dims[0] <= action.bucket.dims[0] for item in action.items)
+    refused = [
+        arrival
+        for arrival in traffic
+        if not any(arrival.rows <= bucket.padded_size and arrival.dim <= bucket.dims[0] for bucket in served)
+    ]
+    assert sorted(map(repr, outcome.refused)) == sorted(map(repr, refused))
+    ended = [item for _, action in outcome.dispatched for item in action.items]
+    ended += [item for _, item in outcome.expired]
+    assert len({id(item) for item in ended}) == len(ended) == len(traffic) - len(refused)
+
+
+@given(**{**degraded, "delay_us": st.just(0)})
+def test_no_lane_is_idle_while_work_waits_though_buckets_are_missing(traffic, **machine):
+    assert simulate(traffic, **machine).idle_while_waiting == []
 
 
 @given(**machines)
@@ -168,7 +212,7 @@ def test_every_batch_fits_its_bucket(traffic, **machine):
         assert all(spec.buckets.covers(action.bucket.dims, item.home) for item in action.items)
 
 
-@given(**machines)
+@given(**{**machines, "unserved": st.frozensets(st.sampled_from(KNOWN))})
 def test_order_is_kept_within_a_shape_and_a_priority(traffic, **machine):
     by_class: dict[tuple, list[tuple]] = {}
     for _, action in simulate(traffic, **machine).dispatched:

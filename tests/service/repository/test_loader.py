@@ -10,13 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from service.app import open_backend
+from service.batching.batcher import Batcher
 from service.device_figures import LaneFigures
-from service.errors import CardError, ModelLoadFailed
+from service.errors import CardError, DeviceError, ModelLoadFailed
+from service.repository import loader as loader_module
 from service.repository.layout import find
 from service.repository.loader import LoadProgress, ModelLoader
 from service.repository.registry import Registry
@@ -43,6 +46,7 @@ class Bench:
         self.repository = tmp_path
         self.recorder = KeepingServerRecorder()
         self.progress: list[LoadProgress] = []
+        self.lost: list[DeviceError] = []
         self.loader = ModelLoader(
             open_backend=lambda card, version, is_cut_off: backend,
             make_task=make_task or (lambda spec: None),
@@ -51,7 +55,7 @@ class Bench:
 
     async def load(self) -> ServedModel:
         folder = find(self.repository, "m")
-        return await self.loader.load(folder, folder.version(), self.progress.append)
+        return await self.loader.load(folder, folder.version(), self.progress.append, self.lost.append)
 
 
 async def close(served: ServedModel) -> None:
@@ -175,6 +179,23 @@ async def test_a_lane_that_cannot_be_made_closes_the_others(tmp_path: Path) -> N
     assert lane_threads() == []
 
 
+async def test_nothing_is_closed_on_a_device_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batchers: list[Batcher] = []
+
+    def keep(*arguments: Any, **options: Any) -> Batcher:
+        batchers.append(Batcher(*arguments, **options))
+        return batchers[-1]
+
+    monkeypatch.setattr(loader_module, "Batcher", keep)
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
+    backend.fails_on = lambda _: DeviceError("cudaErrorIllegalAddress", is_sticky=True)
+    with pytest.raises(DeviceError):
+        await Bench(tmp_path, backend).load()
+    assert not backend.is_closed
+    assert backend.closed_lanes == 0
+    await asyncio.to_thread(batchers[0].close)
+
+
 async def test_a_bad_card_opens_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, HeldBackend(make_spec(), clock=time.monotonic_ns))
     (tmp_path / "m" / "model.toml").write_text("max_batch = 3\n")
@@ -211,7 +232,7 @@ async def test_a_load_that_is_cancelled_at_its_last_moment_is_closed_too(tmp_pat
             is_over.set()
 
     folder = find(tmp_path, "m")
-    loading = asyncio.create_task(bench.loader.load(folder, folder.version(), on_progress))
+    loading = asyncio.create_task(bench.loader.load(folder, folder.version(), on_progress, bench.lost.append))
     for _ in range(2):
         await asyncio.sleep(0)
     assert is_over.wait(10)  # blocks the event loop on purpose: the thread ends before the task can go on

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import (
-    ShuttingDown,
-)
+from service.errors import DeviceError, ModelLoadFailed, NotReady, ShuttingDown
 from tests.doubles.held_repository import FAR_NS, HeldRepository, begun, states, submit, until
 from tests.doubles.requests import make_request
 
@@ -189,3 +187,61 @@ async def test_stop_waits_for_a_model_that_a_reload_retires(tmp_path: Path) -> N
     old.let()
     await asyncio.gather(stopping, running.future)
     assert old.is_closed
+
+
+def lost() -> DeviceError:
+    return DeviceError("cudaErrorIllegalAddress: an illegal memory access was encountered, in X", is_sticky=True)
+
+
+async def test_a_device_that_is_lost_ends_the_requests_of_every_model(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        registry = repository.registry
+        repository.add("a")
+        repository.add("b")
+        await registry.start(None)
+        for backend in repository.backends:
+            repository.hold(backend)
+        batchers = [repository.batcher("a"), repository.batcher("b")]
+        broken, beside = submit(repository, "a"), submit(repository, "b")
+        for backend in repository.backends:
+            await begun(backend)
+        repository.backends[0].fails_on = lambda request: lost()
+        repository.backends[0].let()
+        error = await asyncio.wait_for(registry.device_lost(), 10)
+        assert error.message == lost().message
+        for item in (broken, beside):
+            with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+                await item.future
+        assert not registry.is_ready
+        assert "its GPU is lost, and it ends now: cudaErrorIllegalAddress" in registry.unready_reason
+        with pytest.raises(NotReady, match="the GPU is lost"):
+            submit(repository, "b")
+        await asyncio.wait_for(registry.stop(), 10)
+        assert not any(backend.is_closed for backend in repository.backends)
+        for backend, batcher in zip(repository.backends, batchers, strict=True):
+            backend.let(1000)
+            await asyncio.to_thread(batcher.close)
+
+
+async def test_a_device_that_is_lost_while_a_model_is_warmed_ends_start_up(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        registry = repository.registry
+        repository.add("a")
+        repository.add("b")
+        repository.opening_fails["a"] = lost
+        failures = await registry.start(None)
+        assert list(failures) == ["a"]
+        assert isinstance(failures["a"], ModelLoadFailed)
+        assert repository.backends == []
+        assert not registry.is_ready
+        assert (await registry.device_lost()).is_sticky
+
+
+async def test_an_error_of_the_device_that_passes_fails_one_model_alone(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("a")
+        repository.add("b")
+        repository.opening_fails["a"] = lambda: DeviceError("cudaErrorMemoryAllocation: out of memory, in cudaMalloc")
+        failures = await repository.registry.start(None)
+        assert list(failures) == ["a"]
+        assert repository.registry.is_ready
