@@ -1,7 +1,7 @@
 """What the real TensorRT bindings offer, told by the bindings themselves on a machine with neither TensorRT nor GPU.
 
-pip downloads the bindings' wheels alone (a few MB each), into a folder that keeps them. They are linked against
-TensorRT's libraries; stubs that gcc makes of their undefined symbols let them be imported, and nothing is ever called.
+pip downloads the bindings' wheels alone (a few MB each). They are linked against TensorRT's libraries; stubs that gcc
+makes of their undefined symbols let them be imported, and nothing is ever called.
 Each is imported in a process of its own.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-CACHE = Path("~/.cache/inferlane/bindings").expanduser()
+from tests.nets.packages import kept, need_tools, pip
 
 _DESCRIBE = r"""
 import importlib, inspect, json, re, sys, warnings
@@ -96,16 +93,10 @@ class Bindings:
     classes: dict[str, dict[str, dict[str, Any]]]
 
 
-def describe(wheel: Wheel, cache: Path = CACHE) -> Bindings:
+def describe(wheel: Wheel) -> Bindings:
     """Imports a wheel's bindings in a child and says what is in them; skips the test where that cannot be done."""
-    tools = [tool for tool in ("gcc", "nm", "readelf") if shutil.which(tool) is None]
-    if tools:
-        pytest.skip(f"no stubs of TensorRT's libraries can be made without {', '.join(tools)}")
-    folder = cache / f"cp{sys.version_info.major}{sys.version_info.minor}" / wheel.label.replace(" ", "-")
-    if not (folder / "complete").exists():
-        _unpack(_download(wheel, folder), folder)
-        _make_stubs(folder, wheel.module)
-        (folder / "complete").touch()
+    need_tools("gcc", "nm", "readelf")
+    folder = kept(wheel.label.replace(" ", "-"), lambda folder: _fill(folder, wheel))
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder / "stubs"), "PYTHONPATH": str(folder)}
     command = [sys.executable, "-c", _DESCRIBE, wheel.module]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -115,21 +106,12 @@ def describe(wheel: Wheel, cache: Path = CACHE) -> Bindings:
     return Bindings(wheel.label, wheel.is_lean, frozenset(content["names"]), content["classes"])
 
 
-def _download(wheel: Wheel, folder: Path) -> Path:
-    """The wheel's file; of another process's making where one was quicker."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--no-input", "--disable-pip-version-check", "--quiet"]
-    command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), f"{wheel.project}=={wheel.version}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-    if done.returncode:
-        python = f"CPython {sys.version_info.major}.{sys.version_info.minor}"
-        pytest.skip(f"pip has no {wheel.label} for {python} here: {done.stderr.strip().splitlines()[-1:]}")
-    return next(folder.glob("*.whl"))
-
-
-def _unpack(path: Path, folder: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+def _fill(folder: Path, wheel: Wheel) -> None:
+    arguments = ["download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    pip(arguments, f"{wheel.project}=={wheel.version}", timeout_s=100)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
         archive.extractall(folder)
+    _make_stubs(folder, wheel.module)
 
 
 def _make_stubs(folder: Path, module: str) -> None:
