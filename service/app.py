@@ -43,6 +43,7 @@ from service.repository.loader import ModelLoader, OnProgress
 from service.repository.registry import Registry
 from service.runtime.protocol import Backend
 from service.settings import Settings
+from service.telemetry.gpu import GpuSampler
 from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from service.runtime.trt.flavour import Flavour
 
 MAX_PREPARING_PER_THREAD = 128
+TENSORRT_PLATFORM = "tensorrt_plan"
 
 _log = logging.getLogger(__name__)
 
@@ -107,13 +109,20 @@ def create_app(
         on_device_lost: told once, on the event loop, that a device is lost. Every request has ended then; the process
             must end too, and nothing that uses the device may be freed before.
     """
-    recorder = _recorder(settings)
+    gpus = GpuSampler()
+    recorder = _recorder(settings, gpus)
     threads = settings.cpu_threads or default_threads()
     if not settings.build_plans_enabled:
         build_plan = None
     loader = ModelLoader(
-        open_backend=lambda card, version, is_cut_off: open_backend(
-            card, version, cpu_threads=threads, build_plan=build_plan and partial(build_plan, card, version, is_cut_off)
+        open_backend=lambda card, version, is_cut_off: _watched(
+            gpus,
+            open_backend(
+                card,
+                version,
+                cpu_threads=threads,
+                build_plan=build_plan and partial(build_plan, card, version, is_cut_off),
+            ),
         ),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
@@ -134,6 +143,8 @@ def create_app(
         configure_opencv()
         lag = LoopLagSampler(recorder.record_loop_lag)
         lag.start()
+        if settings.metrics_enabled and settings.gpu_metrics_enabled:
+            gpus.start()
         starting = asyncio.create_task(_start(registry, settings.models, on_started))
         watching = asyncio.create_task(_watch(registry, on_device_lost))
         yield
@@ -143,6 +154,7 @@ def create_app(
             await starting
         await registry.stop()
         lag.stop()
+        gpus.stop()
         media_pool.shutdown()
         codec_pool.shutdown()
 
@@ -295,10 +307,20 @@ async def _watch(registry: Registry, on_device_lost: OnDeviceLost) -> None:
     on_device_lost(await registry.device_lost())
 
 
-def _recorder(settings: Settings) -> Recorder:
+def _watched(gpus: GpuSampler, backend: Backend) -> Backend:
+    """The backend, whose GPU is sampled from now on if it uses one."""
+    if backend.spec.platform == TENSORRT_PLATFORM:
+        with suppress(DeviceError):  # then the metrics lack a GPU, and the model has worse news soon
+            gpus.watch(_tensorrt().cuda.pci_bus_id(backend.spec.card.lanes.device))
+    return backend
+
+
+def _recorder(settings: Settings, gpus: GpuSampler) -> Recorder:
     if not settings.metrics_enabled:
         return NullRecorder()
-    return Recorder(registry=CollectorRegistry(), triton_names_enabled=settings.triton_metrics_enabled)
+    return Recorder(
+        registry=CollectorRegistry(), triton_names_enabled=settings.triton_metrics_enabled, gpus=gpus.figures
+    )
 
 
 def _inference(
