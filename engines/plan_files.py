@@ -4,7 +4,8 @@
     .model.plan.4711.tmp.json     its manifest
 
 The kernel drops the lock with its process, however that ends: a hidden file that can be locked belongs to nobody any
-more, on this machine or on another that shares the folder, and the next build removes it.
+more, on this machine or on another that shares the folder, and the next build removes it. One that cannot is a build
+under way, and a second one of the same plan is refused.
 
 A plan and its manifest cannot be renamed in one step. The manifest goes first: alone it is harmless, while a plan with
 the manifest of another is refused, and so an older plan is taken away before.
@@ -37,16 +38,24 @@ class HiddenPlan:
         self.path = _hidden_path(plan_path)
 
     def __enter__(self) -> HiddenPlan:
-        """Removes what dead builders left, then makes and locks the file.
+        """Makes and locks the file, then removes what dead builders left.
+
+        In this order, so that of two builds that begin at once one at least sees the other.
 
         Raises:
-            ModelLoadFailed: the folder cannot be written, or this process builds the same plan already.
+            ModelLoadFailed: the folder cannot be written, or the plan is being built already.
         """
         try:
-            remove_leftovers(self._target)
             self._file = _locked(self.path)
+            living = remove_leftovers(self._target) - {self.path}
+        except BlockingIOError:
+            living = {self.path}
         except OSError as error:
+            self.discard()
             raise ModelLoadFailed(_cannot_write(self._target, error)) from error
+        if living:
+            self.discard()
+            raise ModelLoadFailed(f"'{self._target}' is being built already; wait until that has ended, or end it")
         return self
 
     def __exit__(
@@ -105,15 +114,19 @@ class HiddenPlan:
             self._file = None
 
 
-def remove_leftovers(plan_path: Path) -> None:
-    """Removes what dead builders left of a plan; those that live keep theirs."""
+def remove_leftovers(plan_path: Path) -> set[Path]:
+    """Removes what dead builders left of a plan; gives the hidden plans of those that live."""
+    living = set()
     for path in plan_path.parent.glob(f".{plan_path.name}.*{SUFFIX}"):
         try:
             _locked(path).close()
+            manifest_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            living.add(path)
         except OSError:
-            continue  # a builder that lives
-        manifest_path(path).unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+            continue  # another's to remove: it hinders no build
+    return living
 
 
 def discard_own(plan_path: Path) -> None:
@@ -157,5 +170,5 @@ def _sync_folder(folder: Path) -> None:
 def _cannot_write(target: Path, error: OSError) -> str:
     return (
         f"'{target}' cannot be written: {error.strerror or error}; the model's folder must be writable and have room "
-        "for the plan, and only one build of a model may run at a time"
+        "for the plan"
     )

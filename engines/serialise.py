@@ -104,7 +104,7 @@ def require_builder(flavour: Flavour) -> None:
     Raises:
         ModelLoadFailed: it has no builder or no parser; the message says what to install, or to build elsewhere.
     """
-    if hasattr(flavour.module, "Builder") and hasattr(flavour.module, "OnnxParser"):
+    if flavour.capabilities.builder:
         return
     raise ModelLoadFailed(
         f"{flavour.name} {flavour.version} runs plans but cannot build them; install the full TensorRT of that version "
@@ -130,7 +130,8 @@ def serialise(flavour: Flavour, job: Job, voice: Voice) -> SerialisedPlan:
     voice.on_event(LogLine("info", f"{precision.text}, {ranges_text(profiles)}"))
     voice.started(BUILD_PHASE)
     started = time.monotonic()
-    plan = _built(_Work(job, precision, profiles, parsed), voice)
+    monitor = native_monitor(flavour.module, voice.on_event, voice.is_cancelled, BUILD_PHASE)
+    plan = _built(_Work(job, precision, profiles, parsed, monitor), voice)
     build_s = time.monotonic() - started
     voice.finished(BUILD_PHASE)
     return SerialisedPlan(plan=plan, precision=precision, profiles=profiles, build_s=build_s)
@@ -154,6 +155,7 @@ class _Work:
     precision: Precision
     profiles: tuple[Profile, ...]
     parsed: _Parsed
+    monitor: Any
 
 
 def _parsed(flavour: Flavour, job: Job, precision: Precision, voice: Voice) -> _Parsed:
@@ -175,16 +177,16 @@ def _parsed(flavour: Flavour, job: Job, precision: Precision, voice: Voice) -> _
 
 def _built(work: _Work, voice: Voice) -> bytes:
     parsed, cache_path = work.parsed, work.job.cache_path
-    config = _configured(work, voice)
-    is_cache_loaded = timing_cache.attach(config, cache_path, voice.on_event)
+    config = _configured(work)
+    cache = timing_cache.attach(config, cache_path, voice.on_event)
     plan = parsed.builder.build_serialized_network(parsed.network, config)
     words = "" if plan is not None else parsed.errors.take()
-    if plan is None and is_cache_loaded and timing_cache.is_to_blame(words) and not voice.is_cancelled():
+    if plan is None and cache.is_loaded and timing_cache.is_to_blame(words) and not voice.is_cancelled():
         voice.on_event(
             LogLine("warning", f"TensorRT refuses its timing cache ({words}); the build begins anew without")
         )
-        config = _configured(work, voice)
-        timing_cache.start_anew(config)
+        config = _configured(work)
+        cache = timing_cache.start_anew(config)
         plan = parsed.builder.build_serialized_network(parsed.network, config)
         words = "" if plan is not None else parsed.errors.take()
     if voice.is_cancelled():
@@ -195,18 +197,17 @@ def _built(work: _Work, voice: Voice) -> bytes:
             "a GPU of its own or smaller profiles, else try another optimization level or precision"
         )
     if cache_path is not None:
-        timing_cache.store(config, cache_path, voice.on_event)
+        timing_cache.store(cache, cache_path, voice.on_event)
     return bytes(plan)
 
 
-def _configured(work: _Work, voice: Voice) -> Any:
+def _configured(work: _Work) -> Any:
     parsed = work.parsed
     config = parsed.builder.create_builder_config()
     configure(parsed.module, config, work.job.settings, work.precision)
     _add_profiles(parsed, config, work.profiles)
-    monitor = native_monitor(parsed.module, voice.on_event, voice.is_cancelled, BUILD_PHASE)
-    if monitor is not None:
-        config.progress_monitor = monitor
+    if work.monitor is not None:
+        config.progress_monitor = work.monitor
     return config
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,19 @@ from service.runtime.trt.manifest import Machine
 _REFUSALS = ("timing cache", "unknown graph")
 
 
+@dataclass(frozen=True, slots=True)
+class AttachedCache:
+    """A cache in use.
+
+    Attributes:
+        native: TensorRT's object, which must outlive the build.
+        is_loaded: whether it holds what an earlier build has timed.
+    """
+
+    native: Any
+    is_loaded: bool
+
+
 def cache_path(folder: Path, machine: Machine, tensorrt_version: str) -> Path:
     """The file for one GPU, TensorRT and CUDA."""
     gpu = re.sub(r"[^a-z0-9]+", "-", machine.gpu_name.lower()).strip("-")
@@ -24,19 +38,18 @@ def cache_path(folder: Path, machine: Machine, tensorrt_version: str) -> Path:
     return folder / f"{gpu}-sm{capability}-tensorrt{tensorrt_version}-cuda{cuda}.timing-cache"
 
 
-def attach(config: Any, path: Path | None, on_event: OnEvent) -> bool:
-    """Gives a configuration the cache in `path`, or an empty one. Says whether it holds anything."""
+def attach(config: Any, path: Path | None, on_event: OnEvent) -> AttachedCache:
+    """Gives a configuration the cache in `path`, or an empty one."""
     content = _read(path, on_event)
     if content:
         try:
             cache = config.create_timing_cache(content)
             if cache is not None and config.set_timing_cache(cache, False):
-                return True
+                return AttachedCache(cache, is_loaded=True)
         except (RuntimeError, TypeError):
             pass
         on_event(LogLine("warning", f"the timing cache {path} does not fit this machine; the build goes on without"))
-    start_anew(config)
-    return False
+    return start_anew(config)
 
 
 def is_to_blame(words: str) -> bool:
@@ -44,20 +57,19 @@ def is_to_blame(words: str) -> bool:
     return any(refusal in words.lower() for refusal in _REFUSALS)
 
 
-def start_anew(config: Any) -> None:
+def start_anew(config: Any) -> AttachedCache:
     """Gives a configuration an empty cache."""
-    config.set_timing_cache(config.create_timing_cache(b""), False)
+    cache = config.create_timing_cache(b"")
+    config.set_timing_cache(cache, False)
+    return AttachedCache(cache, is_loaded=False)
 
 
-def store(config: Any, path: Path, on_event: OnEvent) -> None:
+def store(cache: AttachedCache, path: Path, on_event: OnEvent) -> None:
     """Writes what a build has timed; another build that writes at the same time wins or loses as a whole."""
-    cache = config.get_timing_cache()
-    if cache is None:
-        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(bytes(cache.serialize()))
+        temporary.write_bytes(bytes(cache.native.serialize()))
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

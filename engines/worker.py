@@ -28,6 +28,9 @@ from service.runtime.trt.flavour import Flavour, find_flavour
 CANCEL_GRACE_S = 5.0
 """How long a build that TensorRT can stop may take to stop; its steps are as long as timing one layer."""
 
+HARD_GRACE_S = 0.2
+"""The same for one that cannot be stopped: enough to give a finished plan its name, which takes milliseconds."""
+
 Machinery: TypeAlias = tuple[Flavour, Cuda]
 
 
@@ -124,7 +127,7 @@ def main(open_machinery: Callable[[], Machinery] = open_machinery) -> int:
     with _Alarm(build) as alarm:
         threading.Thread(target=alarm.watch, args=(build.run,), name="build", daemon=True).start()
         alarm.sleep()
-    if not build.finished.wait(CANCEL_GRACE_S if build.can_stop else 0):
+    if not build.finished.wait(CANCEL_GRACE_S if build.can_stop else HARD_GRACE_S):
         discard_own(request.plan_path)
         emit(Failed(CANCELLED, is_cancelled=True))
         _end_now()
