@@ -38,11 +38,11 @@ class Patience:
     """Seconds that a child gets to end after each signal; after the last it is killed.
 
     Attributes:
-        interrupt_s: after SIGINT. A builder that asks between its steps whether to go on ends within one of them.
+        interrupt_s: after SIGINT; longer than the worker itself waits for a builder that can be stopped.
         terminate_s: after SIGTERM.
     """
 
-    interrupt_s: float = 5.0
+    interrupt_s: float = 7.0
     terminate_s: float = 2.0
 
     def signal_after(self, waited_s: float) -> signal.Signals:
@@ -50,6 +50,9 @@ class Patience:
         if waited_s < self.interrupt_s:
             return signal.SIGINT
         return signal.SIGTERM if waited_s < self.interrupt_s + self.terminate_s else signal.SIGKILL
+
+
+DEFAULT_PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def run_child(
     on_line: OnLine,
     *,
     is_cut_off: threading.Event,
-    patience: Patience = Patience(),
+    patience: Patience = DEFAULT_PATIENCE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ending:
     """Runs `python -m module` with `request` on its standard input, until it ends; blocking.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,14 @@ app = typer.Typer(
 )
 
 DEFAULT_CACHE = Path("~/.cache/inferlane")
+
+
+class HardwareCompatibility(Enum):
+    """On which other GPUs a plan may run, in trtexec's words."""
+
+    NONE = "none"
+    AMPERE_PLUS = "ampere+"
+    SAME_COMPUTE_CAPABILITY = "same-compute-capability"
 
 
 def main() -> None:
@@ -64,7 +73,76 @@ def serve(
 
     given = {"repository": repository, "host": host, "port": port}
     settings = load_settings(**{name: value for name, value in given.items() if value is not None})
-    raise typer.Exit(run_server(settings))
+    build_plan = None
+    if settings.build_plans_enabled:
+        from engines.plan_builder import PlanBuilder  # noqa: PLC0415
+
+        build_plan = PlanBuilder()
+    raise typer.Exit(run_server(settings, build_plan=build_plan))
+
+
+@app.command()
+def build(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL", help="Names in the repository, or models' folders, written with a /."),
+    ] = None,
+    *,
+    repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
+    is_all: Annotated[bool, typer.Option("--all", help="Build for every model of the repository.")] = False,
+    is_forced: Annotated[bool, typer.Option("--force", help="Build plans that are there and fit, too.")] = False,
+    optimization_level: Annotated[
+        int | None, typer.Option(min=0, max=5, help="0 builds quickest, 5 searches longest for fast kernels.")
+    ] = None,
+    workspace: Annotated[
+        int | None,
+        typer.Option(min=1, help="MiB of scratch that one layer may use; a share of what is free if not given."),
+    ] = None,
+    timing_cache: Annotated[
+        Path | None, typer.Option(help="Folder that keeps kernels' timings, which makes later builds quicker.")
+    ] = None,
+    hardware_compatibility: Annotated[
+        HardwareCompatibility | None,
+        typer.Option(help="On which other GPUs the plan may run."),
+    ] = None,
+    is_version_compatible: Annotated[
+        bool | None, typer.Option("--version-compatible", help="Newer versions of TensorRT may run the plan.")
+    ] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="GPU to build on; the card's if not given.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list, for scripts.")] = False,
+) -> None:
+    """Build TensorRT plans from ONNX models, and check their accuracy bucket by bucket.
+
+    A plan that is there and fits is left alone. What the options do not say, the model's card does.
+
+    Exit status 1 if a model failed, 130 if the build was interrupted.
+    """
+    import orjson  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    from engines import command  # noqa: PLC0415
+    from engines.outcomes import exit_status, render, to_dicts  # noqa: PLC0415
+    from engines.request import BuildOptions  # noqa: PLC0415
+    from service.settings import load_settings  # noqa: PLC0415
+
+    options = BuildOptions(
+        optimization_level=optimization_level,
+        workspace_bytes=None if workspace is None else workspace << 20,
+        timing_cache=timing_cache,
+        hardware_compatibility=hardware_compatibility and hardware_compatibility.value,
+        is_version_compatible=is_version_compatible,
+        device=device,
+    )
+    settings = load_settings(**({} if repository is None else {"repository": repository}))
+    order = command.order(models or [], settings.repository, options, is_all=is_all, is_forced=is_forced)
+    outcomes = []
+    for outcome in command.run(order, Console(stderr=True)):
+        outcomes.append(outcome)
+        if not as_json:
+            Console().print(render(outcome))
+    if as_json:
+        print(orjson.dumps(to_dicts(outcomes), option=orjson.OPT_INDENT_2).decode())
+    raise typer.Exit(exit_status(outcomes))
 
 
 @app.command()

@@ -92,7 +92,7 @@ def test_a_child_that_is_no_longer_wanted_is_asked_ever_more_strongly(handler: s
 
 @pytest.mark.parametrize(
     ("waited_s", "due"),
-    [(0.0, signal.SIGINT), (4.9, signal.SIGINT), (5.0, signal.SIGTERM), (6.9, signal.SIGTERM), (7.0, signal.SIGKILL)],
+    [(0.0, signal.SIGINT), (6.9, signal.SIGINT), (7.0, signal.SIGTERM), (8.9, signal.SIGTERM), (9.0, signal.SIGKILL)],
 )
 def test_patience(waited_s: float, due: signal.Signals) -> None:
     assert Patience().signal_after(waited_s) is due

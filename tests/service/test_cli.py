@@ -14,6 +14,7 @@ import service
 from engines.demo import catalog, wheels
 from engines.demo.wheels import Member, Wheel
 from service import cli, server
+from service.app import BuildPlan
 from service.errors import ModelLoadFailed, SettingsInvalid
 from service.settings import Settings
 from tests.doubles import onnx_models
@@ -136,7 +137,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that `serve` would have run a server with; its exit status is 3."""
     seen: list[Settings] = []
 
-    def run_server(settings: Settings) -> int:
+    def run_server(settings: Settings, *, build_plan: BuildPlan | None) -> int:
+        assert (build_plan is not None) is settings.build_plans_enabled
         seen.append(settings)
         return 3
 
@@ -160,6 +162,15 @@ def test_serve_without_options_is_the_environment_s(
     monkeypatch.setenv("INFERLANE_PORT", "1234")
     assert runner.invoke(cli.app, ["serve"]).exit_code == 3
     assert [(one.repository, one.host, one.port) for one in served] == [(Path("models"), "127.0.0.1", 1234)]
+
+
+@pytest.mark.parametrize("is_enabled", ["true", "false"])
+def test_serve_hands_in_a_builder_of_plans_unless_it_is_not_to(
+    runner: CliRunner, served: list[Settings], monkeypatch: pytest.MonkeyPatch, is_enabled: str
+) -> None:
+    monkeypatch.setenv("INFERLANE_BUILD_PLANS_ENABLED", is_enabled)
+    assert runner.invoke(cli.app, ["serve"]).exit_code == 3
+    assert [one.build_plans_enabled for one in served] == [is_enabled == "true"]
 
 
 def test_serve_refuses_a_bad_option_before_it_begins(runner: CliRunner, served: list[Settings]) -> None:
