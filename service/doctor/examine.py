@@ -28,6 +28,7 @@ _OTHER_DISTRIBUTIONS = {
     "cuda.core": "cuda-core",
     "cuda.bindings": "cuda-bindings",
     "pynvml": "nvidia-ml-py",
+    "onnx": "onnx",
     "pip": "pip",
     "httpx": "httpx",
     "locust": "locust",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.doctor.facts import Facts
 
@@ -43,13 +43,13 @@ class Verdict:
 
 def verdicts(facts: Facts) -> tuple[Verdict, ...]:
     """What the machine can do, the server on the CPU first."""
-    engines = f"pip install -e '.[gpu,tensorrt-{_cuda_extra(facts)}]'"
+    packages = f"gpu,tensorrt-{_cuda_extra(facts)}"
     bindings = _absent(facts, {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings"})
     flavour = () if any(package.is_usable for package in facts.tensorrt) else ("any flavour of TensorRT",)
     return (
         _serve_on_cpu(facts),
-        _on_gpu(facts, SERVE_ON_GPU, (*bindings, *flavour), engines),
-        _build_engines(facts, engines),
+        _on_gpu(facts, SERVE_ON_GPU, (*bindings, *flavour), f"pip install -e '.[{packages}]'"),
+        _build_engines(facts, bindings, f"pip install -e '.[build,{packages}]'"),
         _on_gpu(facts, WATCH_GPU, _absent(facts, {"pynvml": "nvidia-ml-py"}), "pip install -e '.[gpu]'"),
         _verdict(
             MAKE_DEMO,
@@ -84,12 +84,13 @@ def _on_gpu(facts: Facts, purpose: str, packages: tuple[str, ...], fix: str) -> 
     return Verdict(purpose, not fixes, (*gpu, *packages), fixes=fixes)
 
 
-def _build_engines(facts: Facts, fix: str) -> Verdict:
-    if facts.has("tensorrt_rtx"):
-        return Verdict(BUILD_ENGINES, True)  # TensorRT-RTX builds without a GPU
+def _build_engines(facts: Facts, bindings: tuple[str, ...], fix: str) -> Verdict:
     # The lean and the dispatch runtime have no builder.
-    builder = () if facts.has("tensorrt") else ("the full TensorRT, or TensorRT-RTX",)
-    return _on_gpu(facts, BUILD_ENGINES, builder, fix)
+    builder = () if facts.has("tensorrt") or facts.has("tensorrt_rtx") else ("the full TensorRT",)
+    found = _on_gpu(facts, BUILD_ENGINES, (*bindings, *builder, *_absent(facts, {"onnx": "onnx"})), fix)
+    if found.is_possible and not facts.onnxruntime.is_usable:
+        return replace(found, warnings=("without ONNX Runtime no plan's accuracy is checked",), fixes=(fix,))
+    return found
 
 
 def _gpu_missing(facts: Facts) -> tuple[str, ...]:

@@ -46,7 +46,9 @@ GPU_BOX = replace(
     CPU_BOX,
     nvidia=Nvidia("580.65", (Gpu("H200", 141 << 30, "9.0"),)),
     tensorrt=(Package("tensorrt", "10.13.0"), Package("tensorrt_rtx")),
-    others=tuple(Package(name, "1.0") for name in ("cuda.core", "cuda.bindings", "pynvml", "pip", "locust", "httpx")),
+    others=tuple(
+        Package(name, "1.0") for name in ("cuda.core", "cuda.bindings", "pynvml", "onnx", "pip", "locust", "httpx")
+    ),
 )
 
 
@@ -127,8 +129,17 @@ def test_each_flavour_of_tensorrt_is_good_for_something(flavours: tuple[str, ...
     assert verdict(facts, BUILD_ENGINES).is_possible is builds
 
 
-def test_tensorrt_rtx_builds_without_a_gpu() -> None:
-    assert verdict(replace(CPU_BOX, tensorrt=(Package("tensorrt_rtx", "1.0"),)), BUILD_ENGINES).is_possible
+def test_building_needs_all_that_a_build_uses() -> None:
+    found = verdict(CPU_BOX, BUILD_ENGINES)
+    assert found.missing[1:] == ("cuda-core", "cuda-bindings", "the full TensorRT", "onnx")
+    assert found.fixes == (GPU_FIX, "pip install -e '.[build,gpu,tensorrt-cu13]'")
+
+
+def test_without_onnx_runtime_accuracy_is_not_checked() -> None:
+    found = verdict(replace(GPU_BOX, onnxruntime=Package("onnxruntime")), BUILD_ENGINES)
+    assert found.is_possible
+    assert found.warnings == ("without ONNX Runtime no plan's accuracy is checked",)
+    assert found.fixes == ("pip install -e '.[build,gpu,tensorrt-cu13]'",)
 
 
 @pytest.mark.parametrize(
