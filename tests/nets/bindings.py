@@ -25,6 +25,7 @@ warnings.simplefilter("ignore")
 module = importlib.import_module(sys.argv[1])
 SIGNATURE = re.compile(r"\((.*)\) -> (.+)$", re.MULTILINE)
 PARAMETER = re.compile(r"(?:^|, )(\w+): ")
+OVERRIDE = re.compile(r"def (\w+)\(([^)]*)\):")
 
 def signatures(member):
     function = getattr(member, "fget", None) if isinstance(member, property) else member
@@ -32,8 +33,11 @@ def signatures(member):
     return [[PARAMETER.findall(parameters), returned] for parameters, returned in found]
 
 def described(owner):
+    # What one overrides need not be a member: then only the class's own description says it.
+    shown = {name: [[parameters.split(", "), "None"]] for name, parameters in OVERRIDE.findall(owner.__doc__ or "")}
+    described = {name: {"signatures": signatures, "is_writable": True} for name, signatures in shown.items()}
     names = (name for name in dir(owner) if not name.startswith("__"))
-    return {name: entry(owner, name) for name in names}
+    return {**described, **{name: entry(owner, name) for name in names}}
 
 def entry(owner, name):
     member = inspect.getattr_static(owner, name)

@@ -28,15 +28,18 @@ OBJECTS = {
     "._recorder": "IErrorRecorder",
     ".builder": "Builder",
     ".logger": "ILogger",
+    ".monitor": "IProgressMonitor",
     ".network": "INetworkDefinition",
     ".parser": "OnnxParser",
     ".plan": FOREIGN,
-    "base": "class IErrorRecorder",
+    "allocator": "IOutputAllocator",
     "builder": "Builder",
     "code": "ErrorCodeTRT",
     "config": "IBuilderConfig",
     "context.py:native": "IExecutionContext",
+    "data_dependent.py:base": "class IOutputAllocator",
     "default": FOREIGN,
+    "engine.py:base": "class IErrorRecorder",
     "error": "ParserError",
     "errors": "list[ParserError]",
     "logger": "ILogger",
@@ -45,6 +48,7 @@ OBJECTS = {
     "option": FOREIGN,
     "plan": FOREIGN,
     "severity": "ILogger.Severity",
+    "shape": "Dims",
 }
 """What our variables and, with a point before them, our attributes of type Any are."""
 
@@ -58,6 +62,7 @@ TOGETHER_WITH = {
     "create_execution_context": "ExecutionContextAllocationStrategy",
     "node_operator": "node_name",
     "progress_monitor": "IProgressMonitor",
+    "reallocate_output_async": "ExecutionContextAllocationStrategy",
 }
 """What is used, or called with arguments, only where another name is present."""
 

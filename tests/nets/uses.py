@@ -256,7 +256,8 @@ class _Typer:
             for part in node.body:
                 if isinstance(part, ast.FunctionDef) and not part.name.startswith("__"):
                     place = f"{self._file}:{part.lineno}"
-                    self._found.uses.append(Use(place, kind.removeprefix(CLASS), part.name))
+                    parameters = len(part.args.args) - 1
+                    self._found.uses.append(Use(place, kind.removeprefix(CLASS), part.name, positions=parameters))
 
     def _problem(self, line: int, words: str) -> None:
         self._found.problems.append(f"{self._file}:{line}: {words}")
