@@ -29,6 +29,7 @@ class IExecutionContext:
         self._thread = threading.get_ident()
         self._shapes: dict[str, Shape] = {}
         self._addresses: dict[str, int] = {}
+        self._allocators: dict[str, Any] = {}
         self._scratch: tuple[int, int] | None = None
         self._is_warm = False
         self._device = world.take_memory(engine._model.persistent_bytes)
@@ -78,7 +79,9 @@ class IExecutionContext:
         if self.infer_shapes():
             return model.outputs[name][1]
         shape = self._outputs_of([np.zeros(*self._typed(name)) for name in model.inputs])[name].shape
-        return tuple(-1 for _ in shape) if name in model.data_dependent else shape
+        if name in model.data_dependent:
+            return model.data_dependent_dims or model.outputs[name][1]
+        return shape
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         if address % ALIGNMENT or name in self._world.faults.addresses or name not in self._engine._tensors:
@@ -86,6 +89,18 @@ class IExecutionContext:
             return False
         self._addresses[name] = address
         return True
+
+    def set_output_allocator(self, name: str, allocator: Any) -> bool:
+        if name not in self._engine._model.outputs or name in self._world.faults.addresses:
+            self._engine._complain(f"{name} cannot have an output allocator")
+            return False
+        assert name not in self._allocators, "every further allocator would live as long as the context"
+        assert allocator._is_initialised
+        self._allocators[name] = allocator
+        return True
+
+    def get_max_output_size(self, name: str) -> int:
+        return self._engine._model.max_output_bytes
 
     def set_device_memory(self, address: int, nbytes: int) -> None:
         self._scratch = (address, nbytes)
@@ -110,6 +125,8 @@ class IExecutionContext:
             self._engine._complain("operation not permitted when stream is capturing")
             return False
         self._is_warm = True
+        if model.data_dependent and not self._place_outputs(stream):
+            return False
         kernel = self._kernel(model.replay_error if is_capturing else 0)
         return not self._world.cuda.launch_kernel(stream, kernel)
 
@@ -126,11 +143,38 @@ class IExecutionContext:
             return "enqueue was told to fail"
         if self._thread != threading.get_ident():
             return "a context is used by a second thread"
-        if self.infer_shapes() or set(self._addresses) != set(self._engine._tensors):
+        if self.infer_shapes() or {*self._addresses, *self._allocators} != set(self._engine._tensors):
             return "shapes or addresses are missing"
         if self._needed and (self._scratch is None or self._scratch[1] < self._needed):
             return "the device memory is missing or too small"
         return None
+
+    def _place_outputs(self, stream: int) -> bool:
+        """Waits for the inputs, and asks for memory once the outputs' sizes are known: while the host waits too."""
+        self._world.cuda.cudaStreamSynchronize(stream)
+        for name, output in self._outputs_of(self._values()).items():
+            allocator = self._allocators.get(name)
+            if allocator is None:
+                continue
+            old = self._addresses.get(name, 0)
+            if self._world.generation == "8.6":
+                address = allocator.reallocate_output(name, old, output.nbytes, ALIGNMENT)
+            else:
+                address = allocator.reallocate_output_async(name, old, output.nbytes, ALIGNMENT, stream)
+            if not address:
+                self._engine._complain(f"no memory for {name}")
+                return False
+            self._addresses[name] = address
+            allocator.notify_shape(name, output.shape)
+        return True
+
+    def _values(self) -> list[Any]:
+        """The inputs, as they lie on the device now."""
+        return [self._read(*self._typed(name), self._addresses[name]) for name in self._engine._model.inputs]
+
+    def _read(self, shape: Shape, dtype: Any, address: int) -> Any:
+        count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        return self._world.cuda.device_view(address, count).view(dtype).reshape(shape)
 
     def _kernel(self, error: int) -> Callable[[], None]:
         """Shapes and addresses are those of the enqueue, whatever the context is told later."""
@@ -141,13 +185,10 @@ class IExecutionContext:
         def kernel() -> None:
             if scratch is not None:
                 cuda.device_view(*scratch)[:] = 0x5A
-            values = []
-            for shape, dtype, address in inputs.values():
-                count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-                values.append(cuda.device_view(address, count).view(dtype).reshape(shape))
+            values = [self._read(*each) for each in inputs.values()]
             for name, output in run(values).items():
                 given = np.ascontiguousarray(output) + np.asarray(error, output.dtype)
-                cuda.device_view(addresses[name], given.nbytes)[:] = given.view(np.uint8).reshape(-1)
+                cuda.device_view(addresses[name], given.nbytes)[:] = given.reshape(-1).view(np.uint8)
 
         return kernel
 

@@ -42,6 +42,10 @@ class IErrorRecorder:
         self._is_initialised = True
 
 
+class IOutputAllocator(IErrorRecorder):
+    """Base of output allocators, which must be initialised too."""
+
+
 class Runtime:
     """Deserialises plans."""
 

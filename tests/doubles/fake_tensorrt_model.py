@@ -39,6 +39,9 @@ _ONNX_TYPES = {"tensor(int64)": np.int64}
 PROGRAMS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "double": lambda x: (x + x,),
     "pair": lambda a, b: (a + b, a - b),
+    "select": lambda x: (np.stack(np.nonzero(x)).astype(np.int32), x + x),
+    "select_above_one": lambda x: (np.stack(np.nonzero(x > 1)).astype(np.int32), x + x),
+    "keep_positive": lambda x: (x[:, np.any(x > 0, axis=0)],),
     "sum_rows": lambda x: (np.sum(x, axis=0, keepdims=True),),
 }
 
@@ -55,6 +58,8 @@ class FakeModel:
         scratch: bytes per profile.
         host_tensors: those that TensorRT would read on the host.
         data_dependent: outputs whose sizes depend on the data.
+        data_dependent_dims: their dims once the inputs' are known; those of the engine if empty.
+        max_output_bytes: what an output can need at most, as TensorRT says.
         layouts: format descriptions other than linear.
         shares_profiles: whether 8.6 was asked for PROFILE_SHARING_0806.
         is_capturable: whether a capture of it succeeds.
@@ -71,6 +76,8 @@ class FakeModel:
     scratch: tuple[int, ...] = (1024, 4096)
     host_tensors: frozenset[str] = frozenset()
     data_dependent: frozenset[str] = frozenset()
+    data_dependent_dims: Shape = ()
+    max_output_bytes: int = 256
     layouts: Mapping[str, str] = field(default_factory=dict)
     shares_profiles: bool = True
     is_capturable: bool = True

@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.buckets import Bucket
-from service.device_figures import MemoryOwner
+from service.device_figures import MemoryOwner, MissReason
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.trt.lane import LANE_DEPTH
 from service.runtime.warm_up import check_batch_invariance, warm_up
+from tests.doubles.onnx_batches import request_of
 from tests.doubles.trt_models import WIDE_BYTES, TrtBench, assert_right, batch_in, in_memory
 
 NAMES = ("double", "pair", "sequence")
@@ -113,6 +114,28 @@ class LaneCases:
             lying = tuple(stack.enter_context(in_memory(bench.cuda, each, memory)) for each in batch.requests)
             lane.sync(lane.enqueue(Batch(Bucket(8), lying, batch.size)))
         assert lane.figures().h2d_bytes == h2d_rows * WIDE_BYTES
+
+    def test_outputs_whose_sizes_depend_on_the_data(self, bench: TrtBench) -> None:
+        """Padding is zeros, which are never selected: every request has its own, however much that is."""
+        backend = bench.open("select")
+        spec, lane = backend.spec, bench.lane(backend)
+        rng = np.random.default_rng(21)
+        in_flight: list[tuple[Batch, object]] = []
+        for bucket in (*spec.buckets.known(), *spec.buckets.known()):
+            for selected in (0.0, 0.4, 1.0):
+                shape = (int(rng.integers(1, bucket.dims[0] + 1)), 8)
+                x = np.where(rng.random(shape) < selected, rng.random(shape, np.float32) + 1, np.float32(0))
+                batch = Batch(bucket, (request_of(spec, x.astype(np.float32), dims=shape[:1]),), 1)
+                in_flight.append((batch, lane.enqueue(batch)))
+                if len(in_flight) == LANE_DEPTH:
+                    older, ticket = in_flight.pop(0)
+                    assert_right("select", older, lane.sync(ticket).outputs)
+        for batch, ticket in in_flight:
+            assert_right("select", batch, lane.sync(ticket).outputs)
+        figures = lane.figures()
+        assert {miss.reason for miss in figures.graph_misses.values()} == {MissReason.DATA_DEPENDENT}
+        assert set(figures.graph_misses) == set(spec.buckets.known())
+        lane.close()
 
     def test_lanes_do_not_mix(self, bench: TrtBench) -> None:
         backend = bench.open("pair")

@@ -67,9 +67,19 @@ LONG = FakeModel(
 )
 """As `SEQUENCE`, with rows as large as those of `WIDE`."""
 
-MODELS = {"double": DOUBLE, "pair": PAIR, "sequence": SEQUENCE, "wide": WIDE, "long": LONG}
+SELECT = FakeModel(
+    inputs={"x": ("FLOAT", (-1, WIDTH))},
+    outputs={"indices": ("INT32", (2, -1)), "y": ("FLOAT", (-1, WIDTH))},
+    profiles=({"x": ((1, WIDTH), (4, WIDTH), (8, WIDTH))},),
+    program="select",
+    data_dependent=frozenset({"indices"}),
+)
+"""`x: FP32[rows, 8] -> indices = NonZero(x): INT32[2, selected], y = x + x`; no batch, for `indices` has no rows."""
 
-CARDS = {
+MODELS = {"double": DOUBLE, "pair": PAIR, "sequence": SEQUENCE, "wide": WIDE, "long": LONG, "select": SELECT}
+
+CARDS: dict[str, dict[str, object]] = {
+    "select": {"dims": {"x": ("rows", WIDTH), "y": ("rows", WIDTH)}, "bucket_sizes": {"rows": (1, 2, 4, 8)}},
     "sequence": {
         "dims": {"x": ("batch", "sequence"), "y": ("batch", "sequence")},
         "bucket_sizes": {"batch": (1, 2, 4), "sequence": (4, 8, 16)},
@@ -86,6 +96,7 @@ REFERENCES: dict[str, Callable[..., tuple[HostArray, ...]]] = {
     "sequence": lambda x: (x + x,),
     "wide": lambda x: (x + x,),
     "long": lambda x: (x + x,),
+    "select": lambda x: (np.stack(np.nonzero(x)).astype(np.int32), x + x),
 }
 
 

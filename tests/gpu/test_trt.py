@@ -53,6 +53,14 @@ def add_pair(trt: Any, network: Any, dims: tuple[int, ...]) -> None:
     elementwise(trt, network, a, b, "d", subtracts=True)
 
 
+def add_select(trt: Any, network: Any, dims: tuple[int, ...]) -> None:
+    x = network.add_input("x", trt.float32, dims)
+    indices = network.add_non_zero(x).get_output(0)
+    indices.name = "indices"
+    network.mark_output(indices)
+    elementwise(trt, network, x, x, "y")
+
+
 def add_tower(trt: Any, network: Any, dims: tuple[int, ...]) -> None:
     """Two convolutions with a ReLU between: an engine with several kernels and memory between them."""
     tensor = network.add_input("x", trt.float32, dims)
@@ -84,6 +92,7 @@ NETWORKS: dict[str, tuple[Callable[..., None], tuple[int, ...], Any]] = {
     "sequence": (add_double, MODELS["sequence"].inputs["x"][1], MODELS["sequence"].profiles),
     "wide": (add_double, MODELS["wide"].inputs["x"][1], MODELS["wide"].profiles),
     "long": (add_double, MODELS["long"].inputs["x"][1], MODELS["long"].profiles),
+    "select": (add_select, MODELS["select"].inputs["x"][1], MODELS["select"].profiles),
     "tower": (add_tower, (-1, *IMAGE), TOWER_RANGES),
 }
 

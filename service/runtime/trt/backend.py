@@ -20,7 +20,7 @@ from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from service.runtime.trt.manifest import Machine, read_manifest
 from service.runtime.trt.plan import check_plan, read_plan
 from service.runtime.trt.probe import TensorRTProbe
-from service.runtime.trt.profiles import BucketShapes, card_for_engine
+from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent
 
 PLATFORM = "tensorrt_plan"
 
@@ -147,6 +147,13 @@ def _spec(card: ModelCard, version: str, engine: Engine) -> ModelSpec:
 
 def _refuse_misfits(spec: ModelSpec, shapes: Sequence[BucketShapes]) -> None:
     for each in shapes:
+        sized_by_data = [t.name for t, s in zip(spec.outputs, each.outputs, strict=True) if is_data_dependent(s)]
+        if sized_by_data and spec.buckets.max_size > 1:
+            raise ModelLoadFailed(
+                f"outputs {sized_by_data} of model '{spec.name}' have sizes that depend on the data, so what they hold "
+                "cannot be told apart by request; set max_batch_size = 0 in [batching], or 1 where every output keeps "
+                "a leading dimension for the rows"
+            )
         problem = misfit(spec, each.bucket, each.outputs)
         if problem is not None:
             raise ModelLoadFailed(problem)

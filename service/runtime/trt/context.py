@@ -22,7 +22,8 @@ class Context:
     """One native execution context on one profile; used by one thread at a time.
 
     Attributes:
-        outputs: the shapes of the engine's outputs, once `bind_shapes` has been called.
+        outputs: the shapes of the engine's outputs, once `bind_shapes` has been called; an extent below 0 depends on
+            the data.
     """
 
     def __init__(self, engine: Engine, native: Any) -> None:
@@ -54,7 +55,7 @@ class Context:
         """Sets the shapes of all inputs, in the order of `Engine.inputs`, and learns those of the outputs.
 
         Raises:
-            ModelLoadFailed: the profile does not allow them, or an output's shape depends on data.
+            ModelLoadFailed: the profile does not allow them.
         """
         native, errors = self._native, self._engine.errors
         for tensor, shape in zip(self._engine.inputs, inputs, strict=True):
@@ -67,20 +68,13 @@ class Context:
         if missing:
             raise ModelLoadFailed(f"TensorRT lacks the shapes of {sorted(missing)}: {errors.take()}")
         self.outputs = tuple(tuple(native.get_tensor_shape(tensor.name)) for tensor in self._engine.outputs)
-        for tensor, shape in zip(self._engine.outputs, self.outputs, strict=True):
-            if any(extent < 0 for extent in shape):
-                raise ModelLoadFailed(
-                    f"output '{tensor.name}' has a size that depends on the data, {list(shape)}, which this server "
-                    "does not run on TensorRT yet; leave the part that selects, such as NMS, out of the model, or "
-                    "serve the ONNX model on the CPU"
-                )
 
     def bind_memory(self, scratch: DeviceBuffer | None, addresses: Mapping[str, int]) -> None:
         """Gives the context its scratch and every tensor its device address, a multiple of 256.
 
         Args:
             scratch: shared with contexts that run on the same stream alone; None if the profile needs none.
-            addresses: by tensor, inputs and outputs.
+            addresses: by tensor: inputs, and the outputs whose sizes do not depend on the data.
 
         Raises:
             ModelLoadFailed: TensorRT refuses an address.
@@ -93,6 +87,23 @@ class Context:
         for name, address in addresses.items():
             call = f"address {address:#x} for tensor '{name}'"
             trt_check(native.set_tensor_address(name, address), call, self._engine.errors)
+
+    def bind_allocator(self, names: Iterable[str], allocator: Any) -> dict[str, int]:
+        """Lets TensorRT ask `allocator`, an `IOutputAllocator`, for the memory of outputs; once in a context's life.
+
+        Returns:
+            The most bytes that each of them can need.
+
+        Raises:
+            ModelLoadFailed: TensorRT refuses it.
+        """
+        native = self._native
+        most_bytes = {}
+        for name in names:
+            call = f"an allocator for output '{name}'"
+            trt_check(native.set_output_allocator(name, allocator), call, self._engine.errors)
+            most_bytes[name] = int(native.get_max_output_size(name))
+        return most_bytes
 
     def enqueue(self, *, stream: Stream) -> bool:
         """Gives the work to `stream` without waiting for it; False if TensorRT refuses."""

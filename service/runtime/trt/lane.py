@@ -93,7 +93,7 @@ class TensorRTLane:
         cuda.use_device(device)
         self._shapes = {each.bucket: each for each in shapes}
         input_bytes = max(Layout.of(spec.inputs, each.inputs).nbytes for each in shapes)
-        output_bytes = max(Layout.of(spec.outputs, each.outputs).nbytes for each in shapes)
+        output_bytes = max(1, *(Layout.of(spec.outputs, each.buffered_outputs).nbytes for each in shapes))
         needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
         with ExitStack() as stack:
             self._streams = LaneStreams(*(stack.enter_context(Stream(cuda)) for _ in range(3)))
@@ -104,9 +104,9 @@ class TensorRTLane:
             for _ in range(LANE_DEPTH):
                 sets.append(BufferSet(cuda, input_bytes=input_bytes, output_bytes=output_bytes))
                 stack.callback(sets[-1].close)
-                self._tally.add_memory(MemoryOwner.BUFFERS, sets[-1].device_bytes)
             self._sets = tuple(sets)
             self._stack = stack.pop_all()
+        self._count_buffers()
 
     @property
     def is_dead(self) -> bool:
@@ -136,6 +136,7 @@ class TensorRTLane:
             self._go_eager(bucket, miss)
         for launch in launches:
             self._tally.add_memory(MemoryOwner.GRAPHS, launch.run.graph_bytes)
+        self._count_buffers()
 
     def enqueue(self, batch: Batch) -> Ticket:
         """Starts upload, execution and download, without waiting for any.
@@ -160,6 +161,8 @@ class TensorRTLane:
         self._tally.add_batch(
             batch.bucket, is_replay=run.graph is not None, h2d_bytes=launch.h2d_bytes, d2h_bytes=run.d2h_bytes
         )
+        if run.data_dependent is not None:
+            self._count_buffers()
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
         return _InFlight(batch, launch, started, begun)
@@ -217,9 +220,14 @@ class TensorRTLane:
         free_before = self._cuda.memory_info().free_bytes
         run.bind(self._scratch, stream=compute)
         miss = run.warm_up(stream=compute)
-        taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes
+        taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes - run.data_dependent_bytes
         self._tally.add_memory(MemoryOwner.CONTEXTS, max(0, taken_bytes))
         return Launch(self._cuda, run, self._input_plans, self._threads, streams), miss
+
+    def _count_buffers(self) -> None:
+        runs = [launch.run for launches in self._launches.values() for launch in launches]
+        nbytes = sum(buffers.device_bytes for buffers in self._sets) + sum(run.data_dependent_bytes for run in runs)
+        self._tally.set_memory(MemoryOwner.BUFFERS, nbytes)
 
     def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
         for launch in self._launches[bucket]:

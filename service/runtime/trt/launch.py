@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.requests import Batch
 from service.runtime.cuda.calls import PreparedCall, run_calls
-from service.runtime.cuda.copies import copy_batch_h2d, fill, prepare_d2h, prepare_h2d
+from service.runtime.cuda.copies import copy_batch_h2d, fill, prepare_h2d
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.stream import Stream
 from service.runtime.rows import TensorPlan, gather
@@ -59,7 +59,6 @@ class Launch:
         run, buffers = self.run, self.run.buffers
         upload, compute, download = self._streams.upload, self._streams.compute, self._streams.download
         copy_in = (buffers.device_inputs.address, buffers.pinned_inputs.address, run.h2d_bytes)
-        copy_out = (buffers.pinned_outputs.address, buffers.device_outputs.address, run.d2h_bytes)
         self._begin = (buffers.begun.prepare_record(stream=upload),)
         self._copy_in = (prepare_h2d(self._cuda, *copy_in, stream=upload),)
         self._hand_over = (
@@ -70,13 +69,14 @@ class Launch:
         self._finish = (
             buffers.computed.prepare_record(stream=compute),
             download.prepare_wait(buffers.computed),
-            prepare_d2h(self._cuda, *copy_out, stream=download),
-            buffers.done.prepare_record(stream=download),
         )
+        self._copy_out = run.prepare_download(stream=download)
+        self._end = (buffers.done.prepare_record(stream=download),)
         self._replay: tuple[PreparedCall, ...] = ()
         if run.graph is not None:
             self._replay = (run.graph.prepare_launch(stream=compute),)
-        self._everything = (*self._begin, *self._copy_in, *self._hand_over, *self._replay, *self._finish)
+        before = (*self._begin, *self._copy_in, *self._hand_over)
+        self._everything = (*before, *self._replay, *self._finish, *self._copy_out, *self._end)
 
     def stage(self, batch: Batch) -> None:
         """Copies into pinned memory what does not go to the device from where it lies."""
@@ -113,6 +113,11 @@ class Launch:
         else:
             self.run.execute_eagerly(stream=self._streams.compute)
         run_calls(self._cuda, self._finish)
+        if self.run.data_dependent is None:
+            run_calls(self._cuda, self._copy_out)
+        else:
+            self.run.download(stream=self._streams.download)
+        run_calls(self._cuda, self._end)
 
     def _is_small(self, batch: Batch) -> bool:
         """Whether looking for a better way would cost more than it gives."""

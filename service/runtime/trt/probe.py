@@ -76,7 +76,7 @@ class TensorRTProbe:
             buffers = BufferSet(
                 cuda,
                 input_bytes=Layout.of(spec.inputs, shapes.inputs).nbytes,
-                output_bytes=Layout.of(spec.outputs, shapes.outputs).nbytes,
+                output_bytes=max(1, Layout.of(spec.outputs, shapes.buffered_outputs).nbytes),
             )
             stack.callback(buffers.close)
             run = BucketRun(cuda, engine, spec, shapes, buffers)

@@ -28,13 +28,23 @@ class BucketShapes:
         bucket: the bucket.
         profile: index of the profile that runs it.
         inputs: concrete shapes, in the order of `ModelSpec.inputs`.
-        outputs: likewise of `ModelSpec.outputs`.
+        outputs: likewise of `ModelSpec.outputs`; an extent below 0 depends on the data.
     """
 
     bucket: Bucket
     profile: int
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
+
+    @property
+    def buffered_outputs(self) -> tuple[Shape, ...]:
+        """The outputs as they lie in a buffer set: those whose sizes depend on the data take no room there."""
+        return tuple((0,) if is_data_dependent(shape) else shape for shape in self.outputs)
+
+
+def is_data_dependent(shape: Shape) -> bool:
+    """Whether TensorRT knows a shape only after it has run."""
+    return any(extent < 0 for extent in shape)
 
 
 def card_for_engine(

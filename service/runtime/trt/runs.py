@@ -7,7 +7,8 @@ import numpy as np
 from service.device_figures import GraphMiss, MissReason
 from service.errors import ExecutionFailed
 from service.models import ModelSpec
-from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill
+from service.runtime.cuda.calls import PreparedCall
+from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill, prepare_d2h
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.graph import CaptureFailed, Graph, capture
 from service.runtime.cuda.memory import DeviceBuffer
@@ -15,8 +16,9 @@ from service.runtime.cuda.stream import Stream
 from service.runtime.synthetic import synthetic_values
 from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.context import Context
+from service.runtime.trt.data_dependent import DataDependentOutputs
 from service.runtime.trt.engine import Engine, trt_check
-from service.runtime.trt.profiles import BucketShapes
+from service.runtime.trt.profiles import BucketShapes, is_data_dependent
 from service.tensors import HostArray
 
 _SEED = 20261130
@@ -29,8 +31,8 @@ class BucketRun:
     Attributes:
         buffers: the set that it is bound to.
         host_inputs: dtype[padded shape] pinned, per input; to be filled before `upload`.
-        host_outputs: dtype[padded shape] pinned, per output; valid once `download` is done.
         graph: what `execute` replays; None makes it enqueue.
+        data_dependent: the outputs whose sizes depend on the data; None where there are none.
     """
 
     def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: BucketShapes, buffers: BufferSet) -> None:
@@ -38,7 +40,7 @@ class BucketRun:
         self._engine = engine
         self._shapes = shapes
         self._inputs = Layout.of(spec.inputs, shapes.inputs)
-        self._outputs = Layout.of(spec.outputs, shapes.outputs)
+        self._outputs = Layout.of(spec.outputs, shapes.buffered_outputs)
         self._context: Context | None = None
         self._call = f"a batch of model '{spec.name}' in bucket {shapes.bucket.label}"
         self.buffers = buffers
@@ -47,9 +49,26 @@ class BucketRun:
             buffers.pinned_inputs.host(tensor.dtype.numpy, shape, offset)
             for tensor, shape, offset in zip(spec.inputs, shapes.inputs, self._inputs.offsets, strict=True)
         )
-        self.host_outputs: tuple[HostArray, ...] = tuple(
+        self._host_outputs: tuple[HostArray, ...] = tuple(
             buffers.pinned_outputs.host(tensor.dtype.numpy, shape, offset)
-            for tensor, shape, offset in zip(spec.outputs, shapes.outputs, self._outputs.offsets, strict=True)
+            for tensor, shape, offset in zip(spec.outputs, shapes.buffered_outputs, self._outputs.offsets, strict=True)
+        )
+        sized_by_data = [
+            tensor for tensor, shape in zip(engine.outputs, shapes.outputs, strict=True) if is_data_dependent(shape)
+        ]
+        self._sized_by_data = {tensor.name for tensor in sized_by_data}
+        self.data_dependent: DataDependentOutputs | None = None
+        if sized_by_data:
+            self.data_dependent = DataDependentOutputs(cuda, engine.flavour.module, sized_by_data)
+
+    @property
+    def host_outputs(self) -> tuple[HostArray, ...]:
+        """dtype[padded shape] pinned, per output; valid once `download` is done."""
+        if self.data_dependent is None:
+            return self._host_outputs
+        return tuple(
+            self.data_dependent.host(tensor.name) if tensor.name in self._sized_by_data else host
+            for tensor, host in zip(self._engine.outputs, self._host_outputs, strict=True)
         )
 
     def bind(self, scratch: DeviceBuffer | None, *, stream: Stream) -> None:
@@ -70,13 +89,22 @@ class BucketRun:
             for tensor, offset in zip(engine.inputs, self._inputs.offsets, strict=True)
         }
         for tensor, offset in zip(engine.outputs, self._outputs.offsets, strict=True):
-            addresses[tensor.name] = buffers.device_outputs.address + offset
+            if tensor.name not in self._sized_by_data:
+                addresses[tensor.name] = buffers.device_outputs.address + offset
         self._context.bind_memory(scratch, addresses)
+        if self.data_dependent is not None:
+            most_bytes = self._context.bind_allocator(self._sized_by_data, self.data_dependent.native)
+            self.data_dependent.reserve(most_bytes)
 
     @property
     def graph_bytes(self) -> int:
         """Device memory that its graph took, as measured around the capture; 0 where there is none."""
         return self.graph.device_bytes if self.graph is not None else 0
+
+    @property
+    def data_dependent_bytes(self) -> int:
+        """Device memory of the outputs whose sizes depend on the data."""
+        return self.data_dependent.device_bytes if self.data_dependent is not None else 0
 
     @property
     def input_offsets(self) -> tuple[int, ...]:
@@ -90,8 +118,9 @@ class BucketRun:
 
     @property
     def d2h_bytes(self) -> int:
-        """What `download` copies."""
-        return self._outputs.nbytes
+        """What `download` copies, after the latest run where that depends on the data."""
+        fixed_bytes = self._outputs.nbytes
+        return fixed_bytes if self.data_dependent is None else fixed_bytes + self.data_dependent.d2h_bytes
 
     def upload(self, *, stream: Stream) -> None:
         """Copies the inputs to the device, all tensors at once."""
@@ -121,19 +150,30 @@ class BucketRun:
 
         Raises:
             ExecutionFailed: TensorRT refuses the batch; the run can be used again.
+            DeviceError: there is no memory for an output whose size depends on the data.
         """
-        trt_check(self._enqueue(stream), self._call, self._engine.errors, ExecutionFailed)
+        is_enqueued = self._enqueue(stream)
+        failure = self.data_dependent.take_failure() if self.data_dependent is not None else None
+        if failure is not None:
+            self._engine.errors.clear()
+            raise failure
+        trt_check(is_enqueued, self._call, self._engine.errors, ExecutionFailed)
 
     def download(self, *, stream: Stream) -> None:
-        """Copies the outputs to the host, all tensors at once."""
-        buffers = self.buffers
-        copy_d2h(
-            self._cuda,
-            buffers.pinned_outputs.address,
-            buffers.device_outputs.address,
-            self._outputs.nbytes,
-            stream=stream,
-        )
+        """Copies the outputs to the host: all tensors at once, but for those whose sizes depend on the data."""
+        buffers, nbytes = self.buffers, self._outputs.nbytes
+        if nbytes:
+            pinned, device = buffers.pinned_outputs.address, buffers.device_outputs.address
+            copy_d2h(self._cuda, pinned, device, nbytes, stream=stream)
+        if self.data_dependent is not None:
+            self.data_dependent.download(stream=stream)
+
+    def prepare_download(self, *, stream: Stream) -> tuple[PreparedCall, ...]:
+        """`download` for later; without the outputs whose sizes depend on the data."""
+        if not self._outputs.nbytes:
+            return ()
+        pinned, device = self.buffers.pinned_outputs.address, self.buffers.device_outputs.address
+        return (prepare_d2h(self._cuda, pinned, device, self._outputs.nbytes, stream=stream),)
 
     def warm_up(self, *, stream: Stream) -> GraphMiss | None:
         """Runs once eagerly, captures, and keeps the graph if its replay gives the same bits.
@@ -149,6 +189,9 @@ class BucketRun:
         for tensor, host in zip(self._engine.inputs, self.host_inputs, strict=True):
             host[...] = synthetic_values(rng, tensor.dtype, host.shape)
         eager = self._run_once(stream)
+        if self._sized_by_data:
+            names = ", ".join(f"'{name}'" for name in sorted(self._sized_by_data))
+            return GraphMiss(MissReason.DATA_DEPENDENT, f"the size of {names} depends on the data")
         try:
             self.graph = capture(self._cuda, lambda: self._enqueue(stream), stream=stream)
         except CaptureFailed as failure:
@@ -172,6 +215,8 @@ class BucketRun:
         finally:
             if self._context is not None:
                 self._context.close()
+            if self.data_dependent is not None:
+                self.data_dependent.close()
 
     def _enqueue(self, stream: Stream) -> bool:
         assert self._context is not None, "bind comes before the first run"
@@ -179,7 +224,8 @@ class BucketRun:
 
     def _run_once(self, stream: Stream) -> tuple[bytes, ...]:
         """The outputs' bits. What an earlier run left on the device is overwritten first: it could pass for them."""
-        fill(self._cuda, self.buffers.device_outputs.address, _POISON, self._outputs.nbytes, stream=stream)
+        if self._outputs.nbytes:
+            fill(self._cuda, self.buffers.device_outputs.address, _POISON, self._outputs.nbytes, stream=stream)
         self.upload(stream=stream)
         self.execute(stream=stream)
         self.download(stream=stream)

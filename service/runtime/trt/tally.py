@@ -43,6 +43,10 @@ class Tally:
         """Adds memory of the device that the lane took, or, below zero, gave back."""
         self._device_bytes[owner] = self._device_bytes.get(owner, 0) + nbytes
 
+    def set_memory(self, owner: MemoryOwner, nbytes: int) -> None:
+        """Says how much memory of the device the lane holds for one purpose."""
+        self._device_bytes[owner] = nbytes
+
     def forget_memory(self) -> None:
         """The lane is closed: it holds nothing any more."""
         self._device_bytes = {}

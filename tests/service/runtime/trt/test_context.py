@@ -14,7 +14,7 @@ from service.runtime.trt.context import Context, scratch_bytes
 from service.runtime.trt.engine import Engine
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
 from tests.doubles.fake_tensorrt_world import VERSIONS
-from tests.doubles.trt_models import DOUBLE, SEQUENCE
+from tests.doubles.trt_models import SELECT, SEQUENCE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 
 
@@ -51,9 +51,17 @@ def test_a_context_stays_on_its_profile(bench: FakeBench, stream: Stream) -> Non
 
 
 def test_an_output_whose_size_depends_on_data(bench: FakeBench, stream: Stream) -> None:
-    engine = engine_of(bench, replace(DOUBLE, data_dependent=frozenset({"y"})))
-    with pytest.raises(ModelLoadFailed, match=r"output 'y' has a size that depends on the data, \[-1, -1\].*NMS"):
-        Context.create(engine, 0, stream=stream).bind_shapes([(2, 8)])
+    context = Context.create(engine_of(bench, SELECT), 0, stream=stream)
+    context.bind_shapes([(2, 8)])
+    assert context.outputs == ((2, -1), (2, 8))
+
+
+def test_an_allocator_that_is_refused(bench: FakeBench, stream: Stream) -> None:
+    context = Context.create(engine_of(bench, SELECT), 0, stream=stream)
+    context.bind_shapes([(2, 8)])
+    bench.world.faults.addresses = frozenset({"indices"})
+    with pytest.raises(ModelLoadFailed, match="an allocator for output 'indices': indices cannot have"):
+        context.bind_allocator(["indices"], object())
 
 
 def test_shapes_that_contradict_each_other(bench: FakeBench, stream: Stream) -> None:

@@ -25,6 +25,8 @@ def test_a_reader_keeps_what_it_read() -> None:
     assert (after.h2d_bytes, after.d2h_bytes) == (11, 22)
     assert after.graph_misses[Bucket(4)].reason is MissReason.MEMORY_BUDGET
     assert after.device_bytes == {MemoryOwner.GRAPHS: 60}
+    tally.set_memory(MemoryOwner.GRAPHS, 5)
+    assert tally.figures().device_bytes == {MemoryOwner.GRAPHS: 5}
 
 
 def test_a_closed_lane_holds_nothing() -> None:
