@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -108,8 +109,7 @@ class HiddenPlan:
     def discard(self) -> None:
         """Removes what has not got its name, and unlocks; idempotent."""
         if self._file is not None:
-            manifest_path(self.path).unlink(missing_ok=True)
-            self.path.unlink(missing_ok=True)
+            _remove(self.path)
             self._file.close()
             self._file = None
 
@@ -120,8 +120,7 @@ def remove_leftovers(plan_path: Path) -> set[Path]:
     for path in plan_path.parent.glob(f".{plan_path.name}.*{SUFFIX}"):
         try:
             _locked(path).close()
-            manifest_path(path).unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
+            _remove(path)
         except BlockingIOError:
             living.add(path)
         except OSError:
@@ -131,9 +130,14 @@ def remove_leftovers(plan_path: Path) -> set[Path]:
 
 def discard_own(plan_path: Path) -> None:
     """Removes what a build of this process has of a plan, for whoever ends the process in the midst of it."""
-    path = _hidden_path(plan_path)
-    manifest_path(path).unlink(missing_ok=True)
-    path.unlink(missing_ok=True)
+    _remove(_hidden_path(plan_path))
+
+
+def _remove(hidden_path: Path) -> None:
+    """Both files of a hidden plan; what cannot be removed is left for the next build."""
+    for path in (manifest_path(hidden_path), hidden_path):
+        with suppress(OSError):
+            path.unlink()
 
 
 def _hidden_path(plan_path: Path) -> Path:

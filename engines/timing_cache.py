@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def store(cache: AttachedCache, path: Path, on_event: OnEvent) -> None:
         temporary.write_bytes(bytes(cache.native.serialize()))
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         on_event(LogLine("warning", f"the timing cache {path} cannot be written: {error.strerror}"))
 
 
