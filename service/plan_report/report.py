@@ -60,26 +60,29 @@ def _table() -> Table:
 
 
 def _plan_rows(facts: PlanFacts) -> Iterable[tuple[str, str]]:
-    yield "plan", f"{facts.path}, {facts.plan_bytes / _MB:,.1f} MB"
+    yield "plan", f"{facts.path}, {_size(facts.plan_bytes)}"
     yield "built by", f"{facts.product} {facts.version}"
     yield "SHA-256", facts.sha256
     if facts.manifest is None:
         return
     for key, value in facts.manifest.items():
-        if key not in _TOLD_ELSEWHERE:
-            yield key.replace("_", " "), _words(value)
+        if key not in _TOLD_ELSEWHERE and value is not None:
+            yield key.replace("_", " "), _words(value).strip()
 
 
 def _words(value: Any) -> str:
     """Any part of a manifest in a line or, where it is a list of larger things, in a line each."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, Mapping):
         if value.keys() == {"min", "opt", "max"}:
             return f"{_extents(value['min'])} to {_extents(value['max'])}, best at {_extents(value['opt'])}"
-        return ", ".join(f"{str(name).replace('_', ' ')} {_words(part)}" for name, part in value.items())
+        told = {str(name).replace("_", " "): part for name, part in value.items() if part is not None and part != ""}
+        return ", ".join(f"{name} {_words(part)}" for name, part in told.items())
     if isinstance(value, str) or not isinstance(value, Sequence):
         return str(value)
     if any(isinstance(part, Mapping) for part in value):
-        return "\n".join(f"{index}: {_words(part)}" for index, part in enumerate(value))
+        return "".join(f"\n{index}: {_words(part)}" for index, part in enumerate(value))
     return f"[{', '.join(map(str, value))}]"
 
 
@@ -91,7 +94,7 @@ def _engine(engine: EngineFacts) -> Table:
             table.add_row(Text(role, style="cyan"), Text(f"{tensor.name} {tensor.dtype.value} [{dims}]"))
     for index, (profile, scratch) in enumerate(zip(engine.profiles, engine.scratch_bytes, strict=True)):
         ranges = ", ".join(f"{name} {_range(shapes)}" for name, shapes in profile.items())
-        words = f"{ranges}; scratch {scratch / _MB:,.1f} MB"
+        words = f"{ranges}; scratch {_size(scratch)}"
         table.add_row(Text(f"profile {index}", style="cyan"), Text(words))
     if engine.layers is not None:
         counts = ", ".join(f"{precision} {count}" for precision, count in _precisions(engine.layers).most_common())
@@ -119,6 +122,10 @@ def _precisions(layers: Iterable[LayerRow]) -> Counter[str]:
 
 def _range(shapes: ShapeRange) -> str:
     return f"{_extents(shapes.min)} to {_extents(shapes.max)}, best at {_extents(shapes.opt)}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / _MB:,.1f} MB" if nbytes >= _MB else f"{nbytes:,} bytes"
 
 
 def _extents(shape: Iterable[int]) -> str:

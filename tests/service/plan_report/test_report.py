@@ -31,6 +31,9 @@ MANIFEST = {
     "build_s": 12.5,
     "profiles": [{"x": {"min": [1, 3], "opt": [2, 3], "max": [8, 3]}}],
     "dims": {"x": ["batch", 3]},
+    "options": {"level": None, "weak": True, "note": "", "flags": ["FP16"]},
+    "accuracy": {"min_cosine": 0.9, "buckets": [{"bucket": "1", "cosine": 0.99}, {"bucket": "2", "cosine": 0.98}]},
+    "unknown": None,
 }
 FACTS = PlanFacts(
     path="m.plan",
@@ -62,6 +65,9 @@ def shown(facts: PlanFacts, *, layers: bool = False) -> str:
         r"build s +12\.5",
         r"profiles +0: x 1x3 to 8x3, best at 2x3",
         r"dims +x \[batch, 3\]",
+        r"options +weak yes, flags \[FP16\]",
+        r"accuracy +min cosine 0\.9, buckets",
+        r" +0: bucket 1, cosine 0\.99",
         r"manifest +yes +as built",
         r"GPU +not known +no driver \[yet\]",
         r"engine +no +bad",
@@ -96,6 +102,16 @@ def test_layers_are_listed_when_asked_for() -> None:
 )
 def test_why_layers_are_missing(engine: EngineFacts | None, said: str) -> None:
     assert said in shown(replace(FACTS, engine=engine), layers=True)
+
+
+def test_what_nobody_knows_is_not_shown() -> None:
+    assert "unknown" not in shown(FACTS)
+    assert "None" not in shown(FACTS)
+
+
+@pytest.mark.parametrize(("nbytes", "text"), [(999_999, "999,999 bytes"), (1_234_567_890, "1,234.6 MB")])
+def test_sizes(nbytes: int, text: str) -> None:
+    assert f"m.plan, {text}" in shown(replace(FACTS, plan_bytes=nbytes))
 
 
 def test_a_plan_alone() -> None:
