@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from engines.profiles import FIRST_SPAN, cut
+from service import cli
 from service.batching.pending import Pending
 from service.batching.policy import Dispatch, Rules, next_action
 from service.buckets import Bucket, BucketTable, CostTable
@@ -36,6 +39,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 CURL = re.compile(r"\bcurl\b")
+INFERLANE = re.compile(r"^(?:\$ )?(?:\S*/)?inferlane ([^#\n]+)", re.MULTILINE)
 PYTHON = re.compile(r"^(?:\S*/)?python3?(?= (?!-m (?:pip|venv|pytest)\b))")
 DECIMAL = re.compile(r"\d+\.\d+")
 CURL_FAILED = 22
@@ -186,6 +190,33 @@ def test_commands_are_found():
         "```toml\ncurl = 1\n```\n"
     )
     assert list(commands_of(text)) == [Command("curl a \\\n  b"), Command("python3 x.py | head -1", {})]
+
+
+INFERLANE_COMMANDS = [
+    pytest.param(command, id=f"{identifier(path)}-{command.strip()}")
+    for path in DOCUMENTS
+    for fence in FENCE.finditer(path.read_text(encoding="utf-8"))
+    if fence[1] in {"sh", "console"}
+    for command in INFERLANE.findall(fence[2])
+]
+
+
+@pytest.mark.parametrize("command", INFERLANE_COMMANDS)
+def test_commands_and_options_of_inferlane_exist(command):
+    """Some take minutes or a GPU, so they are not run: with `--help` the rest is read, and a wrong option refused."""
+    result = CliRunner().invoke(cli.app, [*command.split(), "--help"])
+    assert result.exit_code == 0, result.output
+
+
+def test_options_that_do_not_exist_are_found():
+    assert INFERLANE.findall("$ .venv/bin/inferlane models --bogus  # why\nmake inferlane x\n") == ["models --bogus  "]
+    assert CliRunner().invoke(cli.app, ["models", "--bogus", "--help"]).exit_code != 0
+
+
+def test_profiles_are_cut_as_engines_md_says():
+    assert cut([1, 2, 4, 8, 16, 32, 64, 128], FIRST_SPAN) == ((1, 8), (9, 128))
+    assert cut([1, 8, 32], FIRST_SPAN) == ((1, 1), (2, 32))
+    assert cut([1, 2, 4, 8, 16, 32], FIRST_SPAN) == ((1, 2), (3, 32))
 
 
 CARDS = [

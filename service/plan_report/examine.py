@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from service.errors import DeviceError, ModelLoadFailed
 from service.plan_report.facts import Check, EngineFacts, LayerRow, PlanFacts
@@ -175,7 +176,7 @@ def _shape(tensor: LayerTensor) -> str:
 def _manifest_content(path: Path) -> dict[str, Any] | None:
     """The manifest for people to read, also where it is one that the server refuses."""
     try:
-        content = json.loads(manifest_path(path).read_text(encoding="utf-8"))
+        content = orjson.loads(manifest_path(path).read_bytes())
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
