@@ -12,6 +12,7 @@ from typing import Any
 from tests.doubles.fake_tensorrt_builder_types import PRECISION_FLAGS, Severity, builder_enums
 from tests.doubles.fake_tensorrt_model import FakeModel, Range, plan_of
 from tests.doubles.fake_tensorrt_parser import Network, OnnxParser
+from tests.doubles.fake_tensorrt_types import DataType
 from tests.doubles.fake_tensorrt_world import VERSIONS, World
 
 SCRATCH_BYTES = 2048
@@ -212,6 +213,9 @@ def add_builder(module: Any, world: World) -> None:
     module.init_libnvinfer_plugins = lambda logger, namespace: True
     if world.generation != "8.6":
         module.IProgressMonitor = IProgressMonitor
+    else:
+        members = {each.name: each for each in DataType if each.name not in {"INT64", "BF16"}}
+        module.DataType = SimpleNamespace(**members)
 
 
 def _agrees(dims: tuple[int, ...], ends: Range) -> bool:
