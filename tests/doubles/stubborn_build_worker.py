@@ -1,7 +1,7 @@
 """The real worker on a fake TensorRT that misbehaves.
 
-`python -m tests.doubles.stubborn_build_worker [GENERATION] [native|hang]`: `native` has a library print on stdout during
-the build; `hang` has the build never end, as a builder in native code that nothing can stop.
+`python -m tests.doubles.stubborn_build_worker [GENERATION] [native|hang]`: `native` has a library print on stdout
+in the build; `hang` has the build never end, as a builder in native code that nothing can stop.
 """
 
 from __future__ import annotations
