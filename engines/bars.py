@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -39,6 +39,11 @@ class BuildBars:
             console=console,
             transient=True,
         )
+
+    @property
+    def picture(self) -> RenderableType:
+        """What is on the screen now."""
+        return self._progress.get_renderable()
 
     def __enter__(self) -> BuildBars:
         self._progress.start()

@@ -39,6 +39,7 @@ class Phases:
         """Follows one event. A step of a phase that nobody began is nobody's; the end of one is that of its parts."""
         match event:
             case PhaseStarted(name, parent, steps):
+                self._finish(name)  # one that begins again, so that no phase is ever a part of itself
                 self._active[name] = Phase(name, parent if parent in self._active else None, steps)
             case PhaseStep(name, step) if name in self._active:
                 phase = self._active[name]
