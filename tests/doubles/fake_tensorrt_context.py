@@ -5,6 +5,7 @@ One thread per context, aligned addresses, scratch before the first run: what br
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,9 @@ class IExecutionContext:
         if self._world.faults.shapes:
             self._engine._complain(self._world.faults.shapes)
             raise RuntimeError("Error in infer shapes.")
-        return [name for name in self._engine._model.inputs if name not in self._all_shapes()]
+        hosts = self._engine._model.host_tensors
+        known = {*self._all_shapes()} - (hosts - {*self._addresses})
+        return [name for name in self._engine._model.inputs if name not in known]
 
     def get_tensor_shape(self, name: str) -> Shape:
         model = self._engine._model
@@ -78,7 +81,11 @@ class IExecutionContext:
             return self._all_shapes().get(name, model.inputs[name][1])
         if self.infer_shapes():
             return model.outputs[name][1]
-        shape = self._outputs_of([np.zeros(*self._typed(name)) for name in model.inputs])[name].shape
+        inputs = [
+            self._host_values(each) if each in model.host_tensors else np.zeros(*self._typed(each))
+            for each in model.inputs
+        ]
+        shape = self._outputs_of(inputs)[name].shape
         if name in model.data_dependent:
             return model.data_dependent_dims or model.outputs[name][1]
         return shape
@@ -170,7 +177,17 @@ class IExecutionContext:
 
     def _values(self) -> list[Any]:
         """The inputs, as they lie on the device now."""
-        return [self._read(*self._typed(name), self._addresses[name]) for name in self._engine._model.inputs]
+        return [
+            self._host_values(name)
+            if name in self._engine._model.host_tensors
+            else self._read(*self._typed(name), self._addresses[name])
+            for name in self._engine._model.inputs
+        ]
+
+    def _host_values(self, name: str) -> Any:
+        shape, dtype = self._typed(name)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(self._addresses[name]), dtype).reshape(shape)
 
     def _read(self, shape: Shape, dtype: Any, address: int) -> Any:
         count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
@@ -179,13 +196,14 @@ class IExecutionContext:
     def _kernel(self, error: int) -> Callable[[], None]:
         """Shapes and addresses are those of the enqueue, whatever the context is told later."""
         cuda, model = self._world.cuda, self._engine._model
+        hosts = {name: self._host_values(name).copy() for name in model.inputs if name in model.host_tensors}
         inputs = {name: (*self._typed(name), self._addresses[name]) for name in model.inputs}
         addresses, scratch, run = dict(self._addresses), self._scratch, self._outputs_of
 
         def kernel() -> None:
             if scratch is not None:
                 cuda.device_view(*scratch)[:] = 0x5A
-            values = [self._read(*each) for each in inputs.values()]
+            values = [hosts[name] if name in hosts else self._read(*each) for name, each in inputs.items()]
             for name, output in run(values).items():
                 given = np.ascontiguousarray(output) + np.asarray(error, output.dtype)
                 cuda.device_view(addresses[name], given.nbytes)[:] = given.reshape(-1).view(np.uint8)

@@ -121,6 +121,17 @@ class ICudaEngine:
             raise ValueError("Dims with nbDims = -1 have no length")
         return list(self._model.profiles[profile][name])
 
+    def get_profile_shape_input(self, profile: int, name: str) -> list[list[int]]:
+        return self._profile_values(profile, name)
+
+    def get_tensor_profile_values(self, profile: int, name: str, /) -> list[list[int]]:
+        return self._profile_values(profile, name)
+
+    def _profile_values(self, profile: int, name: str) -> list[list[int]]:
+        if name not in self._model.inputs or name not in self._model.host_tensors:
+            raise RuntimeError("the tensor is no shape input")
+        return [list(values) for values in self._model.profiles[profile][name]]
+
     @property
     def device_memory_size(self) -> int:
         return max(self._model.scratch[: len(self._model.profiles)])

@@ -42,6 +42,7 @@ PROGRAMS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "select": lambda x: (np.stack(np.nonzero(x)).astype(np.int32), x + x),
     "select_above_one": lambda x: (np.stack(np.nonzero(x > 1)).astype(np.int32), x + x),
     "keep_positive": lambda x: (x[:, np.any(x > 0, axis=0)],),
+    "reshape": lambda x, shape: (x.reshape([int(extent) for extent in shape]),),
     "sum_rows": lambda x: (np.sum(x, axis=0, keepdims=True),),
 }
 
@@ -56,7 +57,7 @@ class FakeModel:
         profiles: per profile the range of every input.
         program: a name in `PROGRAMS`.
         scratch: bytes per profile.
-        host_tensors: those that TensorRT would read on the host.
+        host_tensors: those that TensorRT reads on the host; the profiles have ranges of their values, not their shapes.
         data_dependent: outputs whose sizes depend on the data.
         data_dependent_dims: their dims once the inputs' are known; those of the engine if empty.
         max_output_bytes: what an output can need at most, as TensorRT says.

@@ -19,12 +19,14 @@ GENERATIONS = tuple(VERSIONS)
 
 _NOT_IN_8 = {
     "device_memory_size_v2",
+    "get_tensor_profile_values",
     "get_device_memory_size_for_profile",
     "get_device_memory_size_for_profile_v2",
     "set_device_memory",
 }
-_NOT_IN_10_0 = {"device_memory_size_v2", "get_device_memory_size_for_profile_v2", "set_device_memory"}
-_NOT_IN_11 = {
+_NOT_IN_10 = {"get_profile_shape_input"}
+_NOT_IN_10_0 = _NOT_IN_10 | {"device_memory_size_v2", "get_device_memory_size_for_profile_v2", "set_device_memory"}
+_NOT_IN_11 = _NOT_IN_10 | {
     "device_memory_size",
     "get_device_memory_size_for_profile",
     "create_execution_context_without_device_memory",
@@ -32,7 +34,7 @@ _NOT_IN_11 = {
 MISSING: Mapping[str, set[str]] = {
     "8.6": _NOT_IN_8,
     "10.0": _NOT_IN_10_0,
-    "10": set(),
+    "10": _NOT_IN_10,
     "11": _NOT_IN_11,
     "11-lean": _NOT_IN_11,
 }

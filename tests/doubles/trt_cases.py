@@ -137,6 +137,15 @@ class LaneCases:
         assert set(figures.graph_misses) == set(spec.buckets.known())
         lane.close()
 
+    def test_an_input_whose_values_the_profile_fixes(self, bench: TrtBench) -> None:
+        backend = bench.open("reshape")
+        spec, lane = backend.spec, bench.lane(backend)
+        assert [tensor.name for tensor in spec.inputs] == ["x"]
+        rng = np.random.default_rng(22)
+        for _ in range(LANE_DEPTH + 1):
+            batch = Batch(Bucket(1), (request_of(spec, rng.random((4, 8), np.float32)),), 1)
+            assert_right("reshape", batch, lane.sync(lane.enqueue(batch)).outputs)
+
     def test_lanes_do_not_mix(self, bench: TrtBench) -> None:
         backend = bench.open("pair")
         lanes = [bench.lane(backend) for _ in range(3)]

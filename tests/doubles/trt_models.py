@@ -76,7 +76,24 @@ SELECT = FakeModel(
 )
 """`x: FP32[rows, 8] -> indices = NonZero(x): INT32[2, selected], y = x + x`; no batch, for `indices` has no rows."""
 
-MODELS = {"double": DOUBLE, "pair": PAIR, "sequence": SEQUENCE, "wide": WIDE, "long": LONG, "select": SELECT}
+RESHAPE = FakeModel(
+    inputs={"x": ("FLOAT", (4, WIDTH)), "shape": ("INT32", (2,))},
+    outputs={"y": ("FLOAT", (-1, -1))},
+    profiles=({"x": ((4, WIDTH),) * 3, "shape": ((WIDTH, 4),) * 3},),
+    program="reshape",
+    host_tensors=frozenset({"shape"}),
+)
+"""`x: FP32[4, 8], shape: INT32[2], which the profile fixes as 8, 4 -> y = x in that shape`."""
+
+MODELS = {
+    "double": DOUBLE,
+    "pair": PAIR,
+    "sequence": SEQUENCE,
+    "wide": WIDE,
+    "long": LONG,
+    "select": SELECT,
+    "reshape": RESHAPE,
+}
 
 CARDS: dict[str, dict[str, object]] = {
     "select": {"dims": {"x": ("rows", WIDTH), "y": ("rows", WIDTH)}, "bucket_sizes": {"rows": (1, 2, 4, 8)}},
@@ -96,6 +113,7 @@ REFERENCES: dict[str, Callable[..., tuple[HostArray, ...]]] = {
     "sequence": lambda x: (x + x,),
     "wide": lambda x: (x + x,),
     "long": lambda x: (x + x,),
+    "reshape": lambda x: (x.reshape(WIDTH, 4),),
     "select": lambda x: (np.stack(np.nonzero(x)).astype(np.int32), x + x),
 }
 

@@ -61,6 +61,13 @@ def add_select(trt: Any, network: Any, dims: tuple[int, ...]) -> None:
     elementwise(trt, network, x, x, "y")
 
 
+def add_reshape(trt: Any, network: Any, dims: tuple[int, ...]) -> None:
+    layer = network.add_shuffle(network.add_input("x", trt.float32, dims))
+    layer.set_input(1, network.add_input("shape", trt.int32, (2,)))
+    layer.get_output(0).name = "y"
+    network.mark_output(layer.get_output(0))
+
+
 def add_tower(trt: Any, network: Any, dims: tuple[int, ...]) -> None:
     """Two convolutions with a ReLU between: an engine with several kernels and memory between them."""
     tensor = network.add_input("x", trt.float32, dims)
@@ -93,6 +100,7 @@ NETWORKS: dict[str, tuple[Callable[..., None], tuple[int, ...], Any]] = {
     "wide": (add_double, MODELS["wide"].inputs["x"][1], MODELS["wide"].profiles),
     "long": (add_double, MODELS["long"].inputs["x"][1], MODELS["long"].profiles),
     "select": (add_select, MODELS["select"].inputs["x"][1], MODELS["select"].profiles),
+    "reshape": (add_reshape, MODELS["reshape"].inputs["x"][1], MODELS["reshape"].profiles),
     "tower": (add_tower, (-1, *IMAGE), TOWER_RANGES),
 }
 
@@ -123,7 +131,7 @@ def build(trt: Any, builder: Any, name: str) -> bytes:
     for ranges in profiles:
         profile = builder.create_optimization_profile()
         for tensor, shapes in ranges.items():
-            profile.set_shape(tensor, *shapes)
+            (profile.set_shape_input if tensor == "shape" else profile.set_shape)(tensor, *shapes)
         config.add_optimization_profile(profile)
     plan = builder.build_serialized_network(network, config)
     assert plan is not None, f"TensorRT could not build {name}; its log says why"

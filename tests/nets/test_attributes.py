@@ -49,12 +49,14 @@ OBJECTS = {
     "plan": FOREIGN,
     "severity": "ILogger.Severity",
     "shape": "Dims",
+    "shape_inputs.py:native": "ICudaEngine",
 }
 """What our variables and, with a point before them, our attributes of type Any are."""
 
 INSTEAD_OF = {
     "create_execution_context_without_device_memory": "ExecutionContextAllocationStrategy",
     "device_memory_size": "get_device_memory_size_for_profile_v2",
+    "get_profile_shape_input": "get_tensor_profile_values",
 }
 """What is used where another name is absent: bindings must have one of the two."""
 

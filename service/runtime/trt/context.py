@@ -54,6 +54,8 @@ class Context:
     def bind_shapes(self, inputs: Iterable[Shape]) -> None:
         """Sets the shapes of all inputs, in the order of `Engine.inputs`, and learns those of the outputs.
 
+        Inputs that are read on the host get their fixed values, which shapes follow from.
+
         Raises:
             ModelLoadFailed: the profile does not allow them.
         """
@@ -61,6 +63,9 @@ class Context:
         for tensor, shape in zip(self._engine.inputs, inputs, strict=True):
             call = f"shape {list(shape)} for input '{tensor.name}'"
             trt_check(native.set_input_shape(tensor.name, shape), call, errors)
+        for name, values in self._engine.shape_inputs.items():
+            call = f"the values {values.tolist()} for input '{name}'"
+            trt_check(native.set_tensor_address(name, values.ctypes.data), call, errors)
         try:
             missing = native.infer_shapes()
         except RuntimeError as error:
@@ -104,6 +109,10 @@ class Context:
             trt_check(native.set_output_allocator(name, allocator), call, self._engine.errors)
             most_bytes[name] = int(native.get_max_output_size(name))
         return most_bytes
+
+    def show_to(self, inspector: Any) -> None:
+        """Lets an engine inspector tell the shapes and layouts of this context."""
+        inspector.execution_context = self._native
 
     def enqueue(self, *, stream: Stream) -> bool:
         """Gives the work to `stream` without waiting for it; False if TensorRT refuses."""

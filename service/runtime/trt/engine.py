@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from service.cards import ShapeRange
 from service.errors import ModelLoadFailed, ServiceError
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.profiles import Profile
-from service.tensors import Dim, DType, TensorSpec
+from service.runtime.trt.shape_inputs import fixed_values
+from service.tensors import Dim, DType, HostArray, TensorSpec
 
 T = TypeVar("T")
 
@@ -82,7 +84,8 @@ class Engine:
         flavour: the TensorRT that runs it.
         native: the engine itself; None after `close`.
         errors: TensorRT's complaints about everything made from it.
-        inputs: in the engine's order; every dynamic dimension has a name.
+        inputs: in the engine's order; every dynamic dimension has a name. Without `shape_inputs`.
+        shape_inputs: inputs that TensorRT reads on the host, with the values that the profiles fix for them.
         outputs: likewise.
         profiles: the shapes that it allows, at least one profile.
     """
@@ -92,6 +95,7 @@ class Engine:
         self.errors = ErrorLog()
         self.native: Any = None
         self.inputs: tuple[TensorSpec, ...] = ()
+        self.shape_inputs: Mapping[str, HostArray] = {}
         self.outputs: tuple[TensorSpec, ...] = ()
         self.profiles: tuple[Profile, ...] = ()
         self._recorder: Any = None
@@ -155,17 +159,16 @@ class Engine:
         names = [self.native.get_tensor_name(index) for index in range(self.native.num_io_tensors)]
         mode = self.flavour.module.TensorIOMode
         specs = {name: self._tensor(name, dims.get(name)) for name in names}
-        self.inputs = tuple(specs[name] for name in names if self.native.get_tensor_mode(name) == mode.INPUT)
-        self.outputs = tuple(specs[name] for name in names if self.native.get_tensor_mode(name) == mode.OUTPUT)
+        inputs = [name for name in names if self.native.get_tensor_mode(name) == mode.INPUT]
+        on_host = [name for name in names if self.native.get_tensor_location(name) != self._device_location]
+        self._refuse_shapes([name for name in names if name not in on_host or name not in inputs])
+        self.shape_inputs = {name: fixed_values(self.flavour, self.native, specs[name]) for name in on_host}
+        self.inputs = tuple(specs[name] for name in inputs if name not in on_host)
+        self.outputs = tuple(specs[name] for name in names if name not in inputs)
         self.profiles = tuple(self._profile(index) for index in range(self.native.num_optimization_profiles))
 
     def _tensor(self, name: str, dims: tuple[Dim, ...] | None) -> TensorSpec:
         native = self.native
-        if native.is_shape_inference_io(name) or native.get_tensor_location(name) != self._device_location:
-            raise ModelLoadFailed(
-                f"tensor '{name}' holds a shape that TensorRT reads on the host, which this server does not run yet; "
-                "export the model so that shapes follow from its inputs' dimensions, or serve the ONNX model on the CPU"
-            )
         # Without a profile's number: with it, TensorRT 8.6.0 under the 8.6.1 bindings crashes (seen on an H200).
         layout = str(native.get_tensor_format_desc(name))
         if layout and not layout.lower().replace("-", " ").startswith(_LINEAR):
@@ -180,6 +183,15 @@ class Engine:
                 f"{', '.join(sorted(_DTYPES))}; cast it inside the model"
             )
         return TensorSpec(name, dtype, _named(name, tuple(native.get_tensor_shape(name)), dims))
+
+    def _refuse_shapes(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self.native.is_shape_inference_io(name):
+                raise ModelLoadFailed(
+                    f"tensor '{name}' holds a shape, which this server runs only as an input that TensorRT reads on "
+                    "the host: an output would tell the padded shape instead of the request's; export the model "
+                    "without it, or serve the ONNX model on the CPU"
+                )
 
     @property
     def _device_location(self) -> Any:

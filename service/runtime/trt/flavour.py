@@ -24,6 +24,8 @@ class Capabilities:
         user_managed_strategy: contexts without scratch are asked for by a strategy, not by a function of their own.
         profile_scratch_v2: scratch of one profile, 64 bit (10.1 and later).
         profile_scratch: the same as 10.0 has it. With neither, only the maximum over all profiles is known.
+        profile_values: the values that a profile allows an input read on the host are asked for by the input's name;
+            8.6 has an older function for it.
         sized_scratch: scratch is given with its size, so that TensorRT can check it.
         inspector: the layers of an engine can be listed.
         builder: plans can be built; the lean and the dispatch runtime only run them.
@@ -32,6 +34,7 @@ class Capabilities:
     user_managed_strategy: bool
     profile_scratch_v2: bool
     profile_scratch: bool
+    profile_values: bool
     sized_scratch: bool
     inspector: bool
     builder: bool
@@ -93,6 +96,7 @@ def describe(name: str, module: Any) -> Flavour:
             user_managed_strategy=hasattr(module, "ExecutionContextAllocationStrategy"),
             profile_scratch_v2=hasattr(engine, "get_device_memory_size_for_profile_v2"),
             profile_scratch=hasattr(engine, "get_device_memory_size_for_profile"),
+            profile_values=hasattr(engine, "get_tensor_profile_values"),
             sized_scratch=hasattr(context, "set_device_memory"),
             # The lean runtime has the function that makes an inspector, but not the inspector.
             inspector=hasattr(module, "EngineInspector"),

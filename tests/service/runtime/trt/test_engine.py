@@ -57,7 +57,7 @@ def test_types(make_bench: MakeBench, name: str, dtype: DType) -> None:
     ("model", "said"),
     [
         (replace(DOUBLE, inputs={"x": ("FP8", (-1, 8))}), "tensor 'x' has type FP8, served are BF16, BOOL"),
-        (replace(PAIR, host_tensors=frozenset({"b"})), "tensor 'b' holds a shape that TensorRT reads on the host"),
+        (replace(PAIR, host_tensors=frozenset({"d"})), "tensor 'd' holds a shape, which .* an output would tell"),
         (
             replace(DOUBLE, layouts={"y": "Two wide channel vectorized row major FP16 format"}),
             "'y' has the layout 'Two",

@@ -61,11 +61,11 @@ def test_none_usable_says_why(installed: dict[str, Exception], said: str) -> Non
 @pytest.mark.parametrize(
     ("generation", "capabilities"),
     [
-        ("8.6", Capabilities(False, False, False, False, True, True)),
-        ("10.0", Capabilities(True, False, True, False, True, True)),
-        ("10", Capabilities(True, True, True, True, True, True)),
-        ("11", Capabilities(True, True, False, True, True, True)),
-        ("11-lean", Capabilities(True, True, False, True, False, False)),
+        ("8.6", Capabilities(False, False, False, False, False, True, True)),
+        ("10.0", Capabilities(True, False, True, True, False, True, True)),
+        ("10", Capabilities(True, True, True, True, True, True, True)),
+        ("11", Capabilities(True, True, False, True, True, True, True)),
+        ("11-lean", Capabilities(True, True, False, True, True, False, False)),
     ],
 )
 def test_capabilities(generation: str, capabilities: Capabilities) -> None:

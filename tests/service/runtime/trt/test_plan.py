@@ -22,7 +22,7 @@ RTX_PLAN = bytes.fromhex("76747274 00000000 02000000 00000000 2c517c00 00000000 
 
 
 def flavour(version: str, name: str = "tensorrt") -> Flavour:
-    return Flavour(name, object(), version, Capabilities(True, True, True, True, True, True))
+    return Flavour(name, object(), version, Capabilities(*(True,) * 7))
 
 
 def manifest(plan: bytes, *, is_version_compatible: bool = False) -> Manifest:
