@@ -164,8 +164,6 @@ def _told(spec: ModelSpec, index: int, tensor: TensorSpec, known: Mapping[str, t
 
 def _catching_all(spec: ModelSpec, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
     """None where every bucket is allowed already, else one profile around all that are not."""
-    if spec.buckets.is_exact:
-        return ()
     names = [tensor.name for tensor in spec.inputs]
     shapes = (dict(zip(names, input_shapes(spec, bucket), strict=True)) for bucket in spec.buckets.known())
     outside = [each for each in shapes if choose_profile(profiles, each) is None]

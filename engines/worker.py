@@ -124,9 +124,10 @@ def main(open_machinery: Callable[[], Machinery] = open_machinery) -> int:
         emit(Failed(str(error)))
         return 1
     build = Build(request, emit, open_machinery)
-    with _Alarm(build) as alarm:
-        threading.Thread(target=alarm.watch, args=(build.run,), name="build", daemon=True).start()
-        alarm.sleep()
+    alarm = Alarm(build)
+    alarm.set()
+    threading.Thread(target=alarm.watch, name="build", daemon=True).start()
+    alarm.sleep()
     if not build.finished.wait(CANCEL_GRACE_S if build.can_stop else HARD_GRACE_S):
         discard_own(request.plan_path)
         emit(Failed(CANCELLED, is_cancelled=True))
@@ -134,25 +135,26 @@ def main(open_machinery: Callable[[], Machinery] = open_machinery) -> int:
     return build.exit_status
 
 
-class _Alarm:
-    """Wakes the main thread by a signal or by the end of the build. A pipe, because handlers may not take locks."""
+class Alarm:
+    """Wakes the main thread by a signal or by the end of the build.
+
+    Through a pipe, because a handler of signals may not take the locks of `threading`; it is open as long as the
+    process, because the build may outlive whoever waits for it.
+    """
 
     def __init__(self, build: Build) -> None:
         self._build = build
         self._read, self._write = os.pipe()
 
-    def __enter__(self) -> _Alarm:
+    def set(self) -> None:
+        """From now on SIGINT and SIGTERM cancel the build. On the main thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._cancel)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def watch(self, run: Callable[[], None]) -> None:
-        """Runs the build and wakes whoever sleeps."""
+    def watch(self) -> None:
+        """Runs the build, then wakes whoever sleeps."""
         try:
-            run()
+            self._build.run()
         finally:
             os.write(self._write, b"f")
 

@@ -100,6 +100,15 @@ def test_buckets_that_the_cards_own_profiles_leave_out_get_one_more(
     assert set(profile_by_bucket(spec, profiles)) == set(spec.buckets.known())
 
 
+def test_where_groups_make_too_many_profiles_they_get_wider_until_they_fit() -> None:
+    sizes = {"batch": (1, 16, 256), "height": (1, 16, 256), "width": (1, 16, 256)}
+    card = ModelCard(name="m", bucket_sizes=sizes)
+    profiles = profiles_for(card, (IMAGE,), (SCORE,))
+    assert len(profiles) == MAX_PROFILES
+    spec = served(card, (IMAGE,), profiles)
+    assert set(profile_by_bucket(spec, profiles)) == set(spec.buckets.known())
+
+
 def test_profiles_that_cover_their_buckets_stay_alone() -> None:
     card = ModelCard(name="m", profiles=({"tokens": shape_range((1, 4), (2, 8), (4, 16))},))
     assert profiles_for(card, (TOKENS,), (SCORE,)) == card.profiles

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -152,6 +155,59 @@ def test_a_build_in_this_process(request_: BuildRequest) -> None:
     build.run()
     assert (build.exit_status, build.can_stop) == (0, False)
     assert isinstance(events[-1], Done)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """What signals do in this process, put back."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def stdout(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    stream = io.StringIO()
+    monkeypatch.setattr(worker, "_events_stream", lambda: stream)
+    return stream
+
+
+@pytest.mark.usefixtures("handlers")
+def test_main_in_this_process(request_: BuildRequest, stdout: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, status, kind in ((request_.to_json(), 0, Done), ("rubbish", 1, Failed)):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert worker.main(lambda: machinery("10", "")) == status
+        assert isinstance(from_line(stdout.getvalue().splitlines()[-1]), kind)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_build_that_does_not_stop_is_left_behind(
+    request_: BuildRequest, stdout: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, released = threading.Event(), threading.Event()
+
+    def hang() -> worker.Machinery:
+        started.set()
+        released.wait()
+        raise ModelLoadFailed("released")
+
+    class Ended(BaseException):
+        pass
+
+    def end() -> None:
+        raise Ended
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO(request_.to_json()))
+    monkeypatch.setattr(worker, "_end_now", end)
+    killer = threading.Thread(target=lambda: (started.wait(), os.kill(os.getpid(), signal.SIGTERM)))
+    killer.start()
+    with pytest.raises(Ended):
+        worker.main(hang)
+    killer.join()
+    assert from_line(stdout.getvalue()) == Failed("the build was cancelled; nothing was written", is_cancelled=True)
+    released.set()
 
 
 def test_a_reader_that_has_gone_hurts_no_build() -> None:
