@@ -41,8 +41,10 @@ def parse(module: Any, network: Any, logger: Any, path: Path, facts: OnnxFacts) 
     if hasattr(module, "init_libnvinfer_plugins"):
         module.init_libnvinfer_plugins(logger, "")
     parser = module.OnnxParser(network, logger)
-    # The plug-in that replaces it otherwise runs neither in version-compatible plans nor without cuDNN.
-    parser.set_flag(module.OnnxParserFlag.NATIVE_INSTANCENORM)
+    if any(node.op_type == "InstanceNormalization" for node in facts.nodes):
+        # The plug-in that replaces it otherwise runs neither in version-compatible plans nor without cuDNN. Not asked
+        # for in vain: on libraries of 8.6.0 under bindings of 8.6.1 every access to the parser's flags crashes.
+        parser.set_flag(module.OnnxParserFlag.NATIVE_INSTANCENORM)
     if not parser.parse_from_file(str(path)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         raise ModelLoadFailed(explain(errors, path.name, facts))

@@ -99,7 +99,7 @@ class FakeCuda(FakeCopies, FakeGraphs):
         self._require_device(device)
         if length < 13:
             raise Failed(E.cudaErrorInvalidValue)
-        return (f"0000:{0x3B + device:02X}:00.0".encode().ljust(length, b"\0"),)
+        return ((f"0000:{0x3B + device:02X}:00.0".encode() + b"\0").ljust(length, b" "),)
 
     @api_call()
     def cudaDeviceSynchronize(self) -> None:

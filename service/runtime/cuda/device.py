@@ -116,7 +116,8 @@ class Cuda:
         """Where the device is, such as `0000:3B:00.0`, by which NVML knows it too."""
         call = f"cudaDeviceGetPCIBusId({ordinal})"
         answer = self.api.cudaDeviceGetPCIBusId(PCI_BUS_ID_BYTES, ordinal)
-        return check(self.api, call, answer).rstrip(b"\0").decode()
+        # What lies behind the terminating zero is not defined; on an H200 it was spaces.
+        return check(self.api, call, answer).partition(b"\0")[0].decode()
 
     def compute_capability(self, ordinal: int) -> tuple[int, int]:
         """Major and minor, such as `(9, 0)`."""
