@@ -13,10 +13,12 @@ import orjson
 from service.errors import DeviceError, ModelLoadFailed
 from service.plan_report.facts import Check, EngineFacts, LayerRow, PlanFacts
 from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.stream import Stream
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour, find_flavour
-from service.runtime.trt.inspector import LayerInfo, LayerTensor, inspect
+from service.runtime.trt.inspector import LayerInfo, LayerTensor
+from service.runtime.trt.layers import layers_at_optimum
 from service.runtime.trt.manifest import Machine, Manifest, manifest_path, read_manifest
 from service.runtime.trt.plan import PlanHeader, check_version, read_header, read_plan
 
@@ -140,14 +142,15 @@ class _Examination:
         except ModelLoadFailed as error:
             return Check(ENGINE, False, error.message)
         try:
-            self.engine = _engine_facts(engine)
+            with Stream(self._cuda) as stream:
+                self.engine = _engine_facts(engine, stream)
         finally:
             engine.close()
         return Check(ENGINE, True, "loads")
 
 
-def _engine_facts(engine: Engine) -> EngineFacts:
-    info = inspect(engine)
+def _engine_facts(engine: Engine, stream: Stream) -> EngineFacts:
+    info = layers_at_optimum(engine, stream=stream)
     return EngineFacts(
         inputs=engine.inputs,
         outputs=engine.outputs,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
 from typing import Any
 
 from tests.doubles.fake_tensorrt_context import IExecutionContext
+from tests.doubles.fake_tensorrt_inspector import EngineInspector
 from tests.doubles.fake_tensorrt_model import FakeModel, Shape, model_in
 from tests.doubles.fake_tensorrt_types import (
     DataType,
     ErrorCode,
     ExecutionContextAllocationStrategy,
-    LayerInformationFormat,
     TensorIOMode,
     TensorLocation,
 )
@@ -160,16 +158,7 @@ class ICudaEngine:
     def create_engine_inspector(self) -> Any:
         if self._world.generation == "11-lean":
             raise TypeError("Unable to convert function return value to a Python type")
-        return SimpleNamespace(get_engine_information=self._information)
-
-    def _information(self, form: LayerInformationFormat) -> str:
-        assert form is LayerInformationFormat.JSON
-        layers = [{"Name": f"{self._model.program}\\u0007", "LayerType": "PointWise"}]
-        if self._world.generation.startswith("11"):
-            return json.dumps({"Layers": layers, "I/O Tensors": [{"Name": name} for name in self._tensors]})
-        profiles = range(1, len(self._model.profiles))
-        names = [*self._tensors, *(f"{name} [profile {index}]" for index in profiles for name in self._tensors)]
-        return json.dumps({"Layers": layers, "Bindings": names}).replace("\\\\u0007", "\a")
+        return EngineInspector(self)
 
     def _complain(self, words: str) -> None:
         self._runtime.error_recorder.report_error(ErrorCode.INVALID_ARGUMENT, words)

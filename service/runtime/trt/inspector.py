@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.errors import ModelLoadFailed
+from service.runtime.trt.context import Context
 from service.runtime.trt.engine import Engine
 
 _PROFILE = re.compile(r" \[profile (\d+)\]$")
@@ -84,8 +85,12 @@ class EngineInfo:
     tensors: tuple[str, ...]
 
 
-def inspect(engine: Engine) -> EngineInfo | None:
+def inspect(engine: Engine, context: Context | None = None) -> EngineInfo | None:
     """Lists the layers; None where the installed TensorRT has no inspector. Holds the GIL: not while serving.
+
+    Args:
+        engine: the engine.
+        context: whose shapes are told, once they are bound; without one, dynamic ones may be told as -1.
 
     Raises:
         ModelLoadFailed: the inspector gives no JSON.
@@ -93,6 +98,8 @@ def inspect(engine: Engine) -> EngineInfo | None:
     if not engine.flavour.capabilities.inspector:
         return None
     inspector = engine.native.create_engine_inspector()
+    if context is not None:
+        context.show_to(inspector)
     return parse(str(inspector.get_engine_information(engine.flavour.module.LayerInformationFormat.JSON)))
 
 

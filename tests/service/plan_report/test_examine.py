@@ -113,8 +113,11 @@ def test_with_a_gpu_the_engine_is_told(tmp_path: Path, generation: str) -> None:
         assert engine.layers is None
     else:
         assert engine.layers is not None
-        assert [layer.kind for layer in engine.layers] == ["PointWise"]
-    assert box.module.world.deaths == ["engine", "runtime", "logger"]
+        assert [(layer.kind, layer.inputs) for layer in engine.layers] == [
+            ("PointWise", ("4x4",)),
+            ("PointWise", ("2x16",)),
+        ]
+    assert box.module.world.deaths[-3:] == ["engine", "runtime", "logger"]
     assert Cuda(box.api).live == LiveCounts()  # type: ignore[arg-type]
 
 
