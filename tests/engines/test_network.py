@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from engines.network import create_network, explain
+from engines.network import create_network, explain, parse
 from engines.onnx_facts import OnnxFacts, OnnxNode
 from engines.precision import Precision
 from tests.doubles.fake_cuda import FakeCuda
 from tests.doubles.fake_tensorrt import fake_tensorrt
 from tests.doubles.fake_tensorrt_builder import ILogger
 from tests.doubles.fake_tensorrt_parser import NamedParserError, ParserError
+from tests.doubles.onnx_models import make_identity
 
 FACTS = OnnxFacts(
     inputs=(),
@@ -29,6 +33,18 @@ def test_flags_have_the_number_that_the_version_gives_them(generation: str, is_s
     module = fake_tensorrt(FakeCuda(), generation)
     builder = module.Builder(ILogger())
     assert create_network(module, builder, Precision("as-is", is_strong)).flags == bits
+
+
+@pytest.mark.parametrize("generation", ["8.6", "11"])
+@pytest.mark.parametrize("operator", ["InstanceNormalization", "Identity"])
+def test_instance_normalisation_is_tensorrts_own(tmp_path: Path, generation: str, operator: str) -> None:
+    module = fake_tensorrt(FakeCuda(), generation)
+    path = make_identity(tmp_path / "model.onnx")
+    network = create_network(module, module.Builder(ILogger()), Precision("as-is", is_strongly_typed=False))
+    facts = replace(FACTS, nodes=(OnnxNode("norm", operator),))
+    parser = parse(module, network, ILogger(), path, facts)
+    wanted = [module.OnnxParserFlag.NATIVE_INSTANCENORM] if operator == "InstanceNormalization" else []
+    assert parser.flags == wanted
 
 
 @pytest.mark.parametrize(
