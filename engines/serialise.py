@@ -216,21 +216,18 @@ def _add_profiles(parsed: _Parsed, config: Any, profiles: tuple[Profile, ...]) -
     values = shape_inputs(parsed.network)
     tensors = [parsed.network.get_input(index) for index in range(parsed.network.num_inputs)]
     dynamic = [tensor.name for tensor in tensors if tensor.name in values or -1 in tuple(tensor.shape)]
-    for index, ranges in enumerate(profiles if dynamic else ()):
+    for ranges in profiles if dynamic else ():
         profile = parsed.builder.create_optimization_profile()
-        for name in dynamic:
-            shapes = ranges[name]
-            give = profile.set_shape_input if name in values else profile.set_shape
-            try:
-                give(name, shapes.min, shapes.opt, shapes.max)
-            except (ValueError, RuntimeError) as error:
-                raise ModelLoadFailed(_refused_profile(parsed, index, ranges_text([ranges]), str(error))) from error
-        if config.add_optimization_profile(profile) < 0:
-            raise ModelLoadFailed(_refused_profile(parsed, index, ranges_text([ranges]), parsed.errors.take()))
-
-
-def _refused_profile(parsed: _Parsed, index: int, ranges: str, words: str) -> str:
-    return (
-        f"TensorRT {parsed.module.__version__} refuses profile {index} ({ranges}): {words}; give [[profile]] shapes of "
-        "the model's rank with min <= opt <= max"
-    )
+        try:
+            for name in dynamic:
+                give = profile.set_shape_input if name in values else profile.set_shape
+                give(name, ranges[name].min, ranges[name].opt, ranges[name].max)
+            is_taken = config.add_optimization_profile(profile) >= 0
+        except (ValueError, RuntimeError) as error:
+            parsed.errors.add(None, str(error))
+            is_taken = False
+        if not is_taken:
+            raise ModelLoadFailed(
+                f"TensorRT {parsed.module.__version__} refuses an optimization profile ({ranges_text([ranges])}): "
+                f"{parsed.errors.take()}; correct that [[profile]], or leave it to be derived from [buckets]"
+            )

@@ -18,6 +18,7 @@ from service.errors import CardError, DeviceError, ModelLoadFailed, ModelNotFoun
 from service.runtime.trt.manifest import manifest_path
 from tests.doubles.build_bench import BuildBench, build_bench
 from tests.doubles.build_cases import BuildCases
+from tests.doubles.fake_tensorrt_builder import Config, Profile
 from tests.doubles.onnx_models import make_cnn, make_identity, make_sequence
 
 FULL = ("8.6", "10.0", "10", "11")
@@ -242,6 +243,26 @@ def test_without_a_model_nothing_is_built(
     with pytest.raises(kind) as caught:
         ten.build()
     assert words in caught.value.message
+
+
+def refused_with_words(self: object, *shapes: object) -> None:
+    raise ValueError("Shape provided for min is inconsistent")
+
+
+@pytest.mark.parametrize(
+    ("double", "method", "fault", "words"),
+    [
+        (Profile, "set_shape", refused_with_words, "Shape provided for min is inconsistent"),
+        (Config, "add_optimization_profile", lambda self, profile: -1, "it gave no reason"),
+    ],
+)
+def test_a_profile_that_tensorrt_refuses_is_shown(
+    ten: BuildBench, monkeypatch: pytest.MonkeyPatch, double: type, method: str, fault: object, words: str
+) -> None:
+    make_cnn(ten.onnx_path)
+    monkeypatch.setattr(double, method, fault)
+    with pytest.raises(ModelLoadFailed, match=rf"refuses an optimization profile .*1x3x64x64.*: {words}; correct"):
+        ten.build()
 
 
 def test_a_dimension_without_a_range_is_asked_for(ten: BuildBench) -> None:
