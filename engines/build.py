@@ -14,6 +14,7 @@ from engines.events import LogLine, OnEvent
 from engines.manifest_writer import Origin, manifest_text
 from engines.onnx_facts import OnnxFacts, read_facts
 from engines.plan_files import HiddenPlan
+from engines.precision import Precision
 from engines.report import AccuracyReport, BuildReport
 from engines.request import BuildRequest
 from engines.serialise import CANCELLED, BuildCancelled, Job, SerialisedPlan, Voice, require_builder, serialise
@@ -22,10 +23,11 @@ from service.errors import ModelLoadFailed
 from service.repository.card import load_card
 from service.repository.layout import ONNX_FILE, find
 from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.stream import Stream
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
-from service.runtime.trt.inspector import inspect
+from service.runtime.trt.layers import layers_at_optimum
 from service.runtime.trt.manifest import Machine
 from service.tensors import DType
 
@@ -62,39 +64,53 @@ def build_plan(
     """
     require_builder(flavour)
     voice = Voice(on_event, is_cancelled)
-    card, onnx = load_card(request.model_folder), _onnx_of(request)
-    facts = read_facts(onnx)
-    _warn_of_narrowed_types(flavour, facts, on_event)
-    device = card.lanes.device if request.options.device is None else request.options.device
-    cuda.use_device(device)
-    settings = decide(request.options, card, cuda.memory_info().free_bytes)
-    machine = Machine.here(cuda, device)
-    job = Job(
-        onnx=onnx, facts=facts, card=card, settings=settings, cache_path=_cache_path(request, machine, flavour.version)
-    )
+    job, machine = _job(request, flavour, cuda)
+    _warn_of_narrowed_types(flavour, job.facts, on_event)
     with HiddenPlan(request.plan_path) as hidden:
         built = serialise(flavour, job, voice)
-        origin = Origin(
-            machine=machine,
-            driver_version=cuda.driver_version,
-            tensorrt=f"{flavour.name} {flavour.version}",
-            facts=facts,
-            precision=built.precision,
-            settings=settings,
-        )
         voice.started(MEASURE_PHASE)
         hidden.write(built.plan)
-        report = _report(flavour, built, settings, request.plan_path)
+        report = _report(flavour, built, job.settings, request.plan_path)
         voice.finished(MEASURE_PHASE)
-        sha256 = hashlib.sha256(built.plan).hexdigest()
-        hidden.write_manifest(manifest_text(origin, report, sha256))
+        write_manifest = _manifest_writer(hidden, built, _origin(flavour, cuda, job, machine, built.precision))
+        write_manifest(report)
         if check is not None:
             report = replace(report, accuracy=check(hidden.path))
-            hidden.write_manifest(manifest_text(origin, report, sha256))
+            write_manifest(report)
         if is_cancelled():
             raise BuildCancelled(CANCELLED)
         hidden.publish()
         return report
+
+
+def _job(request: BuildRequest, flavour: Flavour, cuda: Cuda) -> tuple[Job, Machine]:
+    """What is to be built, and the machine that builds it; its GPU is the calling thread's from here on."""
+    card, onnx = load_card(request.model_folder), _onnx_of(request)
+    facts = read_facts(onnx)
+    device = card.lanes.device if request.options.device is None else request.options.device
+    cuda.use_device(device)
+    machine = Machine.here(cuda, device)
+    settings = decide(request.options, card, cuda.memory_info().free_bytes)
+    cache = request.options.timing_cache
+    cached = None if cache is None else cache_path(cache, machine, flavour.version)
+    return Job(onnx=onnx, facts=facts, card=card, settings=settings, cache_path=cached), machine
+
+
+def _origin(flavour: Flavour, cuda: Cuda, job: Job, machine: Machine, precision: Precision) -> Origin:
+    return Origin(
+        machine=machine,
+        driver_version=cuda.driver_version,
+        tensorrt=f"{flavour.name} {flavour.version}",
+        facts=job.facts,
+        precision=precision,
+        settings=job.settings,
+    )
+
+
+def _manifest_writer(hidden: HiddenPlan, built: SerialisedPlan, origin: Origin) -> Callable[[BuildReport], None]:
+    """Writes the manifest as far as a report goes: before the check, which reads it, and with what the check found."""
+    sha256 = hashlib.sha256(built.plan).hexdigest()
+    return lambda report: hidden.write_manifest(manifest_text(origin, report, sha256))
 
 
 def _onnx_of(request: BuildRequest) -> Path:
@@ -106,18 +122,16 @@ def _onnx_of(request: BuildRequest) -> Path:
     return version.onnx
 
 
-def _cache_path(request: BuildRequest, machine: Machine, version: str) -> Path | None:
-    folder = request.options.timing_cache
-    return None if folder is None else cache_path(folder, machine, version)
-
-
-def _report(flavour: Flavour, built: SerialisedPlan, settings: BuildSettings, plan_path: Path) -> BuildReport:
+def _report(
+    flavour: Flavour, cuda: Cuda, built: SerialisedPlan, settings: BuildSettings, plan_path: Path
+) -> BuildReport:
     """Opens the plan to learn what came of it; that it opens at all is the first check."""
     engine = Engine.deserialise(
         flavour, built.plan, plan_path.name, dims={}, host_code_allowed=settings.is_version_compatible
     )
     try:
-        info = inspect(engine)
+        with Stream(cuda) as stream:
+            info = layers_at_optimum(engine, stream=stream)
         layers = () if info is None else info.layers
         return BuildReport(
             plan_path=plan_path,
