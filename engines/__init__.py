@@ -1,1 +1,1 @@
-"""Offline work on models: the demo repository today, engine building later."""
+"""Offline work on models: the demo repository, and plans built from ONNX models."""
