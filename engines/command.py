@@ -78,7 +78,7 @@ def build_models(
     for target in order.targets:
         try:
             yield _build_one(order, target, (flavour, cuda), show, build, is_cut_off)
-        except BuildCancelled:
+        except (BuildCancelled, KeyboardInterrupt):
             yield Outcome(target.folder.name, State.CANCELLED, CANCELLED)
             return
         except _PassedOver as reason:
@@ -176,7 +176,4 @@ def run(order: Order, console: Console) -> Iterator[Outcome]:
     is_cut_off = threading.Event()
     show = shown_on(console)
     with signals_cut_off(is_cut_off):
-        try:
-            yield from build_models(order, flavour, cuda, show=show, is_cut_off=is_cut_off)
-        except KeyboardInterrupt:
-            yield Outcome("", State.CANCELLED, "stopped at once; nothing was written")
+        yield from build_models(order, flavour, cuda, show=show, is_cut_off=is_cut_off)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -66,26 +66,23 @@ def to_dicts(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     ]
 
 
-def render(outcome: Outcome) -> RenderableType:
-    """One outcome for a terminal."""
-    if outcome.report is None:
-        line = f"{outcome.model}: {outcome.state.value}: {outcome.reason}"
-        return Text(line, _STYLES.get(outcome.state, ""), overflow="fold")
+def show(outcome: Outcome, console: Console) -> None:
+    """Prints one outcome: a line that the console does not break, and a table for what was compared."""
     report = outcome.report
-    layers = "" if report.layer_count is None else f", {report.layer_count} layers"
-    head = Text(
+    if report is None:
+        line = f"{outcome.model}: {outcome.state.value}: {outcome.reason}"
+        console.print(Text(line, _STYLES.get(outcome.state, "")), soft_wrap=True)
+        return
+    layers = "" if report.layer_count is None else f", layers {report.layer_count}"
+    line = (
         f"{outcome.model}: {report.plan_path} built in {duration_text(report.build_s)}: "
-        f"{_mb(report.plan_bytes)}, {report.precision}{layers}, scratch {_scratch(report)}",
-        overflow="fold",
+        f"{_mb(report.plan_bytes)}, {report.precision}{layers}, scratch {_scratch(report)}"
     )
-    if report.accuracy is None:
-        return head
-    parts: list[RenderableType] = [head]
-    if report.accuracy.buckets:
-        parts.append(_accuracy(report.accuracy))
-    if report.accuracy.skipped:
-        parts.append(Text(f"accuracy not checked: {report.accuracy.skipped}", "yellow", overflow="fold"))
-    return Group(*parts)
+    console.print(Text(line), soft_wrap=True)
+    if report.accuracy is not None and report.accuracy.buckets:
+        console.print(_accuracy(report.accuracy))
+    if report.accuracy is not None and report.accuracy.skipped:
+        console.print(Text(f"accuracy not checked: {report.accuracy.skipped}", "yellow"), soft_wrap=True)
 
 
 def _accuracy(accuracy: AccuracyReport) -> Table:

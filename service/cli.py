@@ -121,7 +121,7 @@ def build(
     from rich.console import Console  # noqa: PLC0415
 
     from engines import command  # noqa: PLC0415
-    from engines.outcomes import exit_status, render, to_dicts  # noqa: PLC0415
+    from engines.outcomes import exit_status, show, to_dicts  # noqa: PLC0415
     from engines.request import BuildOptions  # noqa: PLC0415
     from service.settings import load_settings  # noqa: PLC0415
 
@@ -139,7 +139,7 @@ def build(
     for outcome in command.run(order, Console(stderr=True)):
         outcomes.append(outcome)
         if not as_json:
-            Console().print(render(outcome))
+            show(outcome, Console())
     if as_json:
         print(orjson.dumps(to_dicts(outcomes), option=orjson.OPT_INDENT_2).decode())
     raise typer.Exit(exit_status(outcomes))

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -133,9 +134,10 @@ def test_a_build_on_the_fakes_tells_how_well_each_bucket_agrees(repository: Path
     ]
 
 
-def test_after_an_interrupt_no_other_build_begins(repository: Path) -> None:
+@pytest.mark.parametrize("error", [BuildCancelled(CANCELLED), KeyboardInterrupt()])
+def test_after_an_interrupt_no_other_build_begins(repository: Path, error: BaseException) -> None:
     def cancelled(*_: object) -> BuildReport:
-        raise BuildCancelled(CANCELLED)
+        raise error
 
     order = Order(targets=find_targets(["crashes", "good"], repository), options=BuildOptions())
     assert run(order, cancelled) == [Outcome("crashes", State.CANCELLED, CANCELLED)]
@@ -177,15 +179,12 @@ def machinery(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 @pytest.mark.usefixtures("machinery")
-def test_a_second_signal_stops_at_once(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> Iterator[Outcome]:
-        raise KeyboardInterrupt
-        yield
-
-    monkeypatch.setattr(command, "build_models", interrupted)
-    order = Order(targets=all_targets(repository), options=BuildOptions())
-    (outcome,) = command.run(order, Console(file=io.StringIO()))
-    assert (outcome.state, outcome.reason) == (State.CANCELLED, "stopped at once; nothing was written")
+def test_a_command_builds_with_what_is_installed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "build_models", partial(build_models, build=on_stand_in))
+    order = Order(targets=find_targets(["good"], repository), options=BuildOptions())
+    file = io.StringIO()
+    assert states(list(command.run(order, Console(file=file)))) == {"good": State.BUILT}
+    assert file.getvalue() == "good: weights were narrowed\n"
 
 
 def test_without_tensorrt_nothing_begins(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

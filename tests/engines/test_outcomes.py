@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engines.outcomes import Outcome, State, exit_status, render, to_dicts
+from engines.outcomes import Outcome, State, exit_status, show, to_dicts
 from engines.report import AccuracyReport, BucketAccuracy, BuildReport
 
 ACCURACY = AccuracyReport(
@@ -34,15 +34,15 @@ REPORT = BuildReport(
 
 
 def shown(outcome: Outcome) -> str:
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=80)
     with console.capture() as capture:
-        console.print(render(outcome))
+        show(outcome, console)
     return capture.get()
 
 
 def test_a_plan_has_its_figures_and_a_row_for_each_bucket() -> None:
     text = shown(Outcome("bert", State.BUILT, report=REPORT))
-    assert "bert: models/bert/1/model.plan built in 1 min 24 s: 223.4 MB, fp16 (weakly typed), 120 layers" in text
+    assert "bert: models/bert/1/model.plan built in 1 min 24 s: 223.4 MB, fp16 (weakly typed), layers 120" in text
     assert "scratch 1.0 MB, 25.0 MB" in text
     rows = [line.replace("│", " ").split() for line in text.splitlines()]
     assert ["8x128", "1", "0.999510", "0.0123", "logits"] in rows
