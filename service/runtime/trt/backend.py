@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from service.buckets import Bucket
@@ -20,7 +20,8 @@ from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from service.runtime.trt.manifest import Machine, read_manifest
 from service.runtime.trt.plan import check_plan, read_plan
 from service.runtime.trt.probe import TensorRTProbe
-from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent
+from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent, unpinned
+from service.tensors import Dim
 
 PLATFORM = "tensorrt_plan"
 
@@ -60,17 +61,18 @@ class TensorRTBackend:
         cuda.use_device(card.lanes.device)
         if manifest is not None:
             manifest.check_machine(Machine.here(cuda, card.lanes.device), plan_path.name)
+        dims = {} if manifest is None else dict(manifest.dims)
         free_before = cuda.memory_info().free_bytes
         engine = Engine.deserialise(
             flavour,
             plan,
             plan_path.name,
-            dims={} if manifest is None else dict(manifest.dims),
+            dims=dims,
             host_code_allowed=manifest is not None and manifest.is_version_compatible,
         )
         try:
             weights_bytes = max(0, free_before - cuda.memory_info().free_bytes)
-            spec = _spec(card, version, engine)
+            spec = _spec(card, version, engine, dims)
             with Stream(cuda) as stream:
                 shapes = survey(engine, spec, stream=stream)
             _refuse_misfits(spec, shapes)
@@ -107,6 +109,15 @@ class TensorRTBackend:
         """
         return self._weights_bytes
 
+    def free_device_bytes(self) -> int | None:
+        """What the GPU has left.
+
+        Raises:
+            DeviceError: the GPU cannot be asked.
+        """
+        self._cuda.use_device(self._spec.card.lanes.device)
+        return self._cuda.memory_info().free_bytes
+
     def create_lane(self, lane_id: int) -> TensorRTLane:
         """Makes a lane on the thread that will own it.
 
@@ -132,13 +143,15 @@ class TensorRTBackend:
         self._engine.close()
 
 
-def _spec(card: ModelCard, version: str, engine: Engine) -> ModelSpec:
+def _spec(card: ModelCard, version: str, engine: Engine, onnx_dims: Mapping[str, tuple[Dim, ...]]) -> ModelSpec:
+    inputs = unpinned(card, engine.inputs, onnx_dims)
+    outputs = unpinned(card, engine.outputs, onnx_dims)
     spec = build_spec(
-        card_for_engine(card, (*engine.inputs, *engine.outputs), engine.inputs, engine.profiles),
+        card_for_engine(card, (*inputs, *outputs), inputs, engine.profiles),
         version=version,
         platform=PLATFORM,
-        inputs=engine.inputs,
-        outputs=engine.outputs,
+        inputs=inputs,
+        outputs=outputs,
     )
     refuse_second_batch_axis(spec)
     input_plans(spec)

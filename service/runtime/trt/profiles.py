@@ -12,7 +12,7 @@ from service.buckets import Bucket, powers_of_two
 from service.cards import ModelCard, ShapeRange
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
-from service.tensors import BATCH_DIM, TensorSpec
+from service.tensors import BATCH_DIM, Dim, TensorSpec
 
 Profile: TypeAlias = Mapping[str, ShapeRange]
 """One optimization profile: the shapes that it allows, by input."""
@@ -45,6 +45,35 @@ class BucketShapes:
 def is_data_dependent(shape: Shape) -> bool:
     """Whether TensorRT knows a shape only after it has run."""
     return any(extent < 0 for extent in shape)
+
+
+def unpinned(
+    card: ModelCard, tensors: Sequence[TensorSpec], onnx_dims: Mapping[str, tuple[Dim, ...]]
+) -> tuple[TensorSpec, ...]:
+    """The tensors, with the names of dimensions that the profiles pin to one size.
+
+    TensorRT makes a dimension fixed where every profile has one size for it. To the card it is a dimension like others,
+    with a bucket of that size: so it keeps its name where the card has [buckets] or [dims] for it, and a leading one,
+    which may count rows, wherever the ONNX model has a name for it.
+
+    Args:
+        card: the model's card.
+        tensors: the engine's.
+        onnx_dims: dimensions by tensor as the ONNX model has them; empty where they are not known.
+    """
+
+    def named(tensor: TensorSpec) -> TensorSpec:
+        own = card.dims.get(tensor.name, ())
+        names = own or onnx_dims.get(tensor.name, ())
+        if len(names) != len(tensor.dims):
+            return tensor
+        dims = (
+            name if isinstance(name, str) and (axis == 0 or bool(own) or name in card.bucket_sizes) else dim
+            for axis, (dim, name) in enumerate(zip(tensor.dims, names, strict=True))
+        )
+        return replace(tensor, dims=tuple(dims))
+
+    return tuple(map(named, tensors))
 
 
 def card_for_engine(

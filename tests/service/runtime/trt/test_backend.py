@@ -9,16 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from service.cards import BatchingCard, LanesCard, ShapeRange
+from service.buckets import Bucket
+from service.cards import BatchingCard, LanesCard, ModelCard, ShapeRange
 from service.errors import CardError, DeviceError, ModelLoadFailed
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.trt.manifest import manifest_path
-from service.tensors import DType
+from service.runtime.trt.profiles import unpinned
+from service.tensors import DType, TensorSpec
 from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.fake_tensorrt_model import FakeModel
-from tests.doubles.trt_models import DOUBLE, SEQUENCE
+from tests.doubles.trt_models import DOUBLE, SEQUENCE, assert_right, batch_in
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 
 
@@ -172,3 +175,47 @@ def test_contexts_that_outlive_a_failed_warm_up_die_with_the_lane(make_bench: Ma
     backend.close()
     assert bench.world.deaths[-4:] == ["context", "engine", "runtime", "logger"]
     assert bench.cuda.live == LiveCounts()
+
+
+PINNED = replace(
+    SEQUENCE,
+    inputs={"x": ("FLOAT", (1, 16))},
+    outputs={"y": ("FLOAT", (1, 16))},
+    profiles=({"x": ((1, 16), (1, 16), (1, 16))},),
+)
+NAMES = {"x": ("batch", "sequence"), "y": ("batch", "sequence")}
+
+
+class TestPinnedDimensions:
+    """What every profile pins to one size is fixed in the engine; to the card it is a dimension with that bucket."""
+
+    def test_the_card_names_them(self, make_bench: MakeBench) -> None:
+        bench = make_bench("10", models={"pinned": PINNED})
+        backend = bench.open("pinned", dims=NAMES, bucket_sizes={"batch": (1,), "sequence": (16,)})
+        assert backend.spec.inputs[0].dims == ("batch", "sequence")
+        assert [bucket.label for bucket in backend.spec.buckets.known()] == ["1x16"]
+        batch = batch_in(backend.spec, Bucket(1, (16,)), np.random.default_rng(1), (1,))
+        lane = bench.lane(backend)
+        assert_right("sequence", batch, lane.sync(lane.enqueue(batch)).outputs)
+
+    def test_other_sizes_are_outside_every_profile(self, make_bench: MakeBench) -> None:
+        bench = make_bench("10", models={"pinned": PINNED})
+        with pytest.raises(ModelLoadFailed, match=r"no profile of the engine allows the buckets 1x32"):
+            bench.open("pinned", dims=NAMES, bucket_sizes={"batch": (1,), "sequence": (16, 32)})
+
+    def test_without_names_they_are_fixed(self, make_bench: MakeBench) -> None:
+        bench = make_bench("10", models={"pinned": PINNED})
+        assert bench.open("pinned").spec.inputs[0].dims == (1, 16)
+
+    @pytest.mark.parametrize(
+        ("sizes", "dims"),
+        [({}, ("rows", 16)), ({"width": (16,)}, ("rows", "width")), ({"batch": (1,)}, ("rows", 16))],
+    )
+    def test_names_of_the_onnx_model_count_for_rows_and_where_there_are_buckets(
+        self, sizes: dict[str, tuple[int, ...]], dims: tuple[object, ...]
+    ) -> None:
+        tensor = TensorSpec("x", DType.FP32, (1, 16))
+        card = ModelCard(name="m", bucket_sizes=sizes)
+        (named,) = unpinned(card, (tensor,), {"x": ("rows", "width")})
+        assert named.dims == dims
+        assert unpinned(card, (tensor,), {"x": ("rows", "width", 3)}) == (tensor,)
