@@ -70,7 +70,7 @@ def build_plan(
         built = serialise(flavour, job, voice)
         voice.started(MEASURE_PHASE)
         hidden.write(built.plan)
-        report = _report(flavour, built, job.settings, request.plan_path)
+        report = _report(flavour, cuda, built, job.settings, request.plan_path)
         voice.finished(MEASURE_PHASE)
         write_manifest = _manifest_writer(hidden, built, _origin(flavour, cuda, job, machine, built.precision))
         write_manifest(report)
