@@ -42,6 +42,7 @@ OBJECTS = {
     "engine.py:base": "class IErrorRecorder",
     "error": "ParserError",
     "errors": "list[ParserError]",
+    "inspector": "EngineInspector",
     "logger": "ILogger",
     "module": MODULE,
     "network": "INetworkDefinition",
