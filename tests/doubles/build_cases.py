@@ -80,6 +80,18 @@ class BuildCases:
         backend.close()
         assert_serves(bench)
 
+    def test_a_dimension_with_one_bucket_is_a_dimension_still(self, bench: BuildBench) -> None:
+        """TensorRT fixes what every profile pins: the names must come from elsewhere."""
+        make_sequence(bench.onnx_path)
+        bench.card("[buckets]\nbatch = [1]\nsequence = [16]\n")
+        bench.build(**QUICK)
+        backend = bench.open()
+        assert backend.spec.has_batch_dim
+        assert [bucket.label for bucket in backend.spec.buckets.known()] == ["1x16"]
+        assert [tensor.dims for tensor in backend.spec.outputs] == [("batch", "sequence", 8), ("batch", 8)]
+        backend.close()
+        assert_serves(bench)
+
     def test_the_manifest_says_where_the_plan_comes_from(self, bench: BuildBench) -> None:
         make_cnn(bench.onnx_path)
         bench.card(CNN_CARD)

@@ -5,13 +5,13 @@ A plan holds its ONNX model, which ONNX Runtime computes. What fails is logged a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from tests.doubles.fake_tensorrt_builder_types import PRECISION_FLAGS, Severity, builder_enums
 from tests.doubles.fake_tensorrt_model import FakeModel, Range, plan_of
-from tests.doubles.fake_tensorrt_parser import Network, OnnxParser
+from tests.doubles.fake_tensorrt_parser import Network, OnnxParser, Tensor
 from tests.doubles.fake_tensorrt_types import DataType
 from tests.doubles.fake_tensorrt_world import VERSIONS, World
 
@@ -263,9 +263,10 @@ def _model(network: Network, config: Config) -> FakeModel:
     static = {tensor.name: (tensor.shape,) * 3 for tensor in network.inputs}
     profiles = tuple({**static, **profile.shapes, **profile.values} for profile in config.profiles) or (static,)
     features = {feature.name for feature in config.features}
+    pinned = _pinned(network, profiles)
     return FakeModel(
-        inputs={tensor.name: (tensor.dtype.name, tensor.shape) for tensor in network.inputs},
-        outputs={tensor.name: (tensor.dtype.name, tensor.shape) for tensor in network.outputs},
+        inputs={tensor.name: (tensor.dtype.name, _fixed(tensor, pinned)) for tensor in network.inputs},
+        outputs={tensor.name: (tensor.dtype.name, _fixed(tensor, pinned)) for tensor in network.outputs},
         profiles=profiles,
         program="onnx",
         onnx=network.model,
@@ -273,3 +274,17 @@ def _model(network: Network, config: Config) -> FakeModel:
         host_tensors=frozenset(tensor.name for tensor in network.inputs if tensor.is_shape_tensor),
         shares_profiles="PROFILE_SHARING_0806" in features,
     )
+
+
+def _pinned(network: Network, profiles: tuple[Mapping[str, Range], ...]) -> dict[str, int]:
+    """The dynamic dimensions, by name, for which all profiles have one and the same size: TensorRT fixes them."""
+    sizes: dict[str, set[int]] = {}
+    for tensor in network.inputs:
+        for axis, name in enumerate(tensor.names):
+            ends = {end[axis] for profile in profiles for end in profile[tensor.name] if not tensor.is_shape_tensor}
+            sizes.setdefault(name, set()).update(ends)
+    return {name: ends.pop() for name, ends in sizes.items() if name and len(ends) == 1}
+
+
+def _fixed(tensor: Tensor, pinned: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(pinned.get(name, extent) for name, extent in zip(tensor.names, tensor.shape, strict=True))

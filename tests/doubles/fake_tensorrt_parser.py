@@ -26,12 +26,13 @@ _SHAPE_TAKERS = {"Reshape", "Expand"}
 
 @dataclass
 class Tensor:
-    """A network's input or output."""
+    """A network's input or output; `names` are those of its dynamic dimensions, "" where they have none."""
 
     name: str
     shape: tuple[int, ...]
     dtype: DataType
     is_shape_tensor: bool = False
+    names: tuple[str, ...] = ()
 
 
 class Network:
@@ -132,7 +133,8 @@ class OnnxParser:
         if name == "INT64" and self._world.generation == "8.6":
             name = "INT32"
         shape = tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.shape.dim)
-        return Tensor(value.name, shape, DataType[name], value.name in shape_names)
+        names = tuple(dim.dim_param for dim in kind.shape.dim)
+        return Tensor(value.name, shape, DataType[name], value.name in shape_names, names)
 
     def _refuse(self, index: int, words: str, node: onnx.NodeProto | None = None) -> None:
         if self._world.generation == "8.6":
