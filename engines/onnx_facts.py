@@ -178,9 +178,10 @@ def _constant(node: NodeProto) -> Iterator[TensorProto]:
 
 
 def _quantized(node: NodeProto, constants: dict[str, int]) -> Iterator[str]:
-    """What a node quantizes to: the type of its zero point, which is UINT8 where it has none."""
-    number = constants.get(node.input[2], 0) if len(node.input) > 2 else _UINT8
-    given = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
-    for each in (number, *given):
-        if each in _QUANTIZED:
-            yield _QUANTIZED[each]
+    """What a node quantizes to: the type of its zero point, else what it is told, else UINT8."""
+    if len(node.input) > 2:
+        number = constants.get(node.input[2], 0)
+    else:
+        number = next((each.i for each in node.attribute if each.name == "output_dtype" and each.i), _UINT8)
+    if number in _QUANTIZED:
+        yield _QUANTIZED[number]

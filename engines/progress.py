@@ -15,7 +15,7 @@ from service.runtime.trt.engine import ErrorLog
 
 def native_logger(module: Any, on_event: OnEvent, errors: ErrorLog) -> Any:
     """A logger that turns warnings and errors into events, and keeps the errors for whoever explains a failure."""
-    severities = module.ILogger.Severity if hasattr(module.ILogger, "Severity") else module.ILogger
+    severities = module.ILogger.Severity
     failures = (severities.INTERNAL_ERROR, severities.ERROR)
 
     class Logger(module.ILogger):  # type: ignore[misc]

@@ -98,7 +98,7 @@ X16 = helper.make_tensor_value_info("x", TensorProto.FLOAT16, ("batch", 4))
             [helper.make_node("QuantizeLinear", ["x", "s"], ["y"], output_dtype=TensorProto.FLOAT8E4M3FN)],
             [],
             (X,),
-            {"int8", "fp8"},
+            {"fp8"},
         ),
         ([helper.make_node("TRT_FP8QuantizeLinear", ["x", "s"], ["y"], domain="trt")], [], (X,), {"fp8"}),
         # An image, or an index, in INT8 does not make a quantised model.
