@@ -96,12 +96,16 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
-    """Starts servers with settings as keyword arguments, and ends those that still run."""
+    """Starts servers with settings as keyword arguments, and ends those that still run.
+
+    On a machine with a GPU they build no plans unless they are told to: that would take minutes for each model.
+    """
     started: list[RunningServer] = []
 
     def start(repository: Path, *, wait: bool = True, **settings: object) -> RunningServer:
         port = free_port()
         log = tmp_path_factory.mktemp("server") / "log"
+        settings = {"build_plans_enabled": False, **settings}
         environment = {**os.environ, **{f"INFERLANE_{name.upper()}": str(value) for name, value in settings.items()}}
         command = [sys.executable, "-m", "service.cli", "serve", "--repository", str(repository), "--port", str(port)]
         with log.open("wb") as output:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import service
+from engines import command
 from engines.demo import catalog, wheels
 from engines.demo.wheels import Member, Wheel
+from engines.outcomes import Outcome, State
+from engines.request import HARDWARE_COMPATIBILITIES, BuildOptions
 from service import cli, server
 from service.app import BuildPlan
 from service.errors import ModelLoadFailed, SettingsInvalid
@@ -201,6 +205,68 @@ def test_models_prints_json_and_fails_where_one_cannot_be_served(runner: CliRunn
 def test_models_of_no_repository_is_an_expected_error(runner: CliRunner, tmp_path: Path) -> None:
     result = runner.invoke(cli.app, ["models", "--repository", str(tmp_path / "absent")])
     assert isinstance(result.exception, ModelLoadFailed)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[command.Order]:
+    """What `build` was told to build: of two models one fails."""
+    orders: list[command.Order] = []
+
+    def run(order: command.Order, console: object) -> Iterator[Outcome]:
+        orders.append(order)
+        yield Outcome("good", State.IN_PLACE, "it fits")
+        yield Outcome("bad", State.FAILED, "node [x]: no such operator")
+
+    monkeypatch.setattr(command, "run", run)
+    return orders
+
+
+def test_build_says_what_became_of_each_model(runner: CliRunner, built: list[command.Order], tmp_path: Path) -> None:
+    add_model(tmp_path, "good", onnx_models.make_identity)
+    add_model(tmp_path, "bad", onnx_models.make_identity)
+    result = runner.invoke(cli.app, ["build", "--all", "--repository", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (
+        1,
+        "good: in place: it fits\nbad: failed: node [x]: no such operator\n",
+    )
+    assert [target.folder.name for target in built[0].targets] == ["bad", "good"]
+    assert (built[0].options, built[0].is_forced, built[0].is_sweeping) == (BuildOptions(), False, True)
+
+
+def test_build_prints_json_and_takes_trtexec_s_options(
+    runner: CliRunner, built: list[command.Order], tmp_path: Path
+) -> None:
+    add_model(tmp_path, "good", onnx_models.make_identity)
+    words = ["--optimization-level", "2", "--workspace", "64", "--timing-cache", "cache", "--version-compatible"]
+    words += ["--hardware-compatibility", "ampere+", "--device", "1", "--force", "--json", f"{tmp_path}/good"]
+    result = runner.invoke(cli.app, ["build", *words])
+    assert [(each["model"], each["state"]) for each in json.loads(result.stdout)] == [
+        ("good", "in place"),
+        ("bad", "failed"),
+    ]
+    assert built[0].is_forced
+    assert built[0].options == BuildOptions(
+        optimization_level=2,
+        workspace_bytes=64 << 20,
+        timing_cache=Path("cache"),
+        hardware_compatibility="ampere+",
+        is_version_compatible=True,
+        device=1,
+    )
+
+
+def test_the_command_line_and_the_builder_have_the_same_words() -> None:
+    assert tuple(each.value for each in cli.HardwareCompatibility) == HARDWARE_COMPATIBILITIES
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "good"], ["nope"], ["--optimization-level", "6", "good"]])
+def test_build_refuses_what_it_cannot_mean(
+    runner: CliRunner, built: list[command.Order], tmp_path: Path, words: list[str]
+) -> None:
+    add_model(tmp_path, "good", onnx_models.make_identity)
+    result = runner.invoke(cli.app, ["build", "--repository", str(tmp_path), *words])
+    assert result.exit_code != 0
+    assert built == []
 
 
 def test_the_version_is_told() -> None:
