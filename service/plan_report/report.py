@@ -40,11 +40,11 @@ def render(facts: PlanFacts, *, are_layers_wanted: bool) -> RenderableType:
     # Text, not markup: brackets of shapes and names would be taken for styles.
     plan = _table()
     for name, words in _plan_rows(facts):
-        plan.add_row(Text(name, style="cyan"), Text(words))
+        plan.add_row(Text(_printable(name), style="cyan"), Text(_printable(words)))
     checks = Table("runs here", "", "", box=None, header_style="bold", pad_edge=False)
     for check in facts.checks:
         word, style = _WORDS[check.is_passed]
-        checks.add_row(Text(check.subject, style="cyan"), Text(word, style=style), Text(check.words))
+        checks.add_row(Text(check.subject, style="cyan"), Text(word, style=style), Text(_printable(check.words)))
     parts: list[RenderableType] = [plan, Text(), checks]
     if facts.engine is not None:
         parts += [Text(), _engine(facts.engine)]
@@ -91,11 +91,11 @@ def _engine(engine: EngineFacts) -> Table:
     for role, tensors in (("input", engine.inputs), ("output", engine.outputs)):
         for tensor in tensors:
             dims = ", ".join(map(str, tensor.dims))
-            table.add_row(Text(role, style="cyan"), Text(f"{tensor.name} {tensor.dtype.value} [{dims}]"))
+            table.add_row(Text(role, style="cyan"), Text(_printable(f"{tensor.name} {tensor.dtype.value} [{dims}]")))
     for index, (profile, scratch) in enumerate(zip(engine.profiles, engine.scratch_bytes, strict=True)):
         ranges = ", ".join(f"{name} {_range(shapes)}" for name, shapes in profile.items())
         words = f"{ranges}; scratch {_size(scratch)}"
-        table.add_row(Text(f"profile {index}", style="cyan"), Text(words))
+        table.add_row(Text(f"profile {index}", style="cyan"), Text(_printable(words)))
     if engine.layers is not None:
         counts = ", ".join(f"{precision} {count}" for precision, count in _precisions(engine.layers).most_common())
         table.add_row(Text("layers", style="cyan"), Text(f"{len(engine.layers)}{f' ({counts})' if counts else ''}"))
@@ -109,11 +109,16 @@ def _layers(layers: Sequence[LayerRow] | None) -> RenderableType:
     for index, layer in enumerate(layers):
         shapes = f"{' '.join(layer.inputs)} → {' '.join(layer.outputs)}" if layer.inputs or layer.outputs else ""
         cells = (str(index), layer.name, layer.kind, layer.precision, shapes, layer.tactic)
-        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+        table.add_row(*(Text(_printable(cell), overflow="fold") for cell in cells))
     if any(layer.kind for layer in layers):
         return table
     hint = "names alone: the plan was built without ProfilingVerbosity.DETAILED"
     return Group(table, Text(hint, style="yellow"))
+
+
+def _printable(text: str) -> str:
+    """The text without what would steer a terminal: TensorRT 8.6 writes such characters, and a stranger's plan may."""
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
 
 
 def _precisions(layers: Iterable[LayerRow]) -> Counter[str]:

@@ -114,6 +114,18 @@ def test_sizes(nbytes: int, text: str) -> None:
     assert f"m.plan, {text}" in shown(replace(FACTS, plan_bytes=nbytes))
 
 
+def test_nothing_steers_the_terminal() -> None:
+    layer = replace(CONVOLUTION, name="conv\x1b[2J", tactic="gemm\afp16")
+    tensor = TensorSpec("x\x1b[31m", DType.FP32, (1,))
+    engine = replace(ENGINE, layers=(layer,), inputs=(tensor,))
+    checks = (Check("GPU", None, "\x9b2J"),)
+    facts = replace(FACTS, manifest={"a\r": "b\x1b]0;c"}, engine=engine, checks=checks)
+    text = shown(facts, layers=True)
+    assert not any(character != "\n" and not character.isprintable() for character in text)
+    assert "conv�[2J" in text
+    assert "gemm�fp16" in text
+
+
 def test_a_plan_alone() -> None:
     text = shown(replace(FACTS, manifest=None, engine=None))
     assert "precision" not in text
