@@ -32,6 +32,13 @@ class Interpolation(Enum):
     LANCZOS = "lanczos"
 
 
+class Completion(Enum):
+    """How a lane waits for its GPU."""
+
+    BLOCK = "block"
+    SPIN = "spin"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreprocessCard:
     """`[preprocess]`: how an image becomes the model's input.
@@ -92,11 +99,15 @@ class LanesCard:
         count: lanes, or None for the backend's own choice.
         threads_per_lane: intra-op threads of an ONNX Runtime lane; None divides the server's `cpu_threads`.
         device: GPU ordinal of TensorRT lanes.
+        graph_memory_bytes: device memory that the CUDA Graphs of one TensorRT lane may take; None lets the lane decide.
+        completion: how a TensorRT lane waits for the end of a batch.
     """
 
     count: int | None = None
     threads_per_lane: int | None = None
     device: int = 0
+    graph_memory_bytes: int | None = None
+    completion: Completion = Completion.BLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,8 @@ def _lanes(section: LanesSection) -> LanesCard:
         count=None if section.count == "auto" else section.count,
         threads_per_lane=section.threads_per_lane,
         device=section.device,
+        graph_memory_bytes=section.graph_memory_bytes,
+        completion=section.completion,
     )
 
 

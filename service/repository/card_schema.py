@@ -12,7 +12,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from service.cards import BatchingCard, BuildCard, Interpolation, LanesCard, PrecisionCard, PreprocessCard, Resize
+from service.cards import (
+    BatchingCard,
+    BuildCard,
+    Completion,
+    Interpolation,
+    LanesCard,
+    PrecisionCard,
+    PreprocessCard,
+    Resize,
+)
 from service.tensors import BATCH_DIM
 from service.units import NS_PER_MS
 
@@ -120,6 +129,20 @@ class LanesSection(Section):
         ge=0,
         description="Ordinal of the GPU that TensorRT lanes run on; ONNX Runtime runs on the CPU.",
         examples=[1],
+    )
+    graph_memory_bytes: int | None = Field(
+        _LANES.graph_memory_bytes,
+        ge=0,
+        description="Device memory that the CUDA Graphs of one TensorRT lane may take. Buckets beyond it run without a "
+        "graph, the largest first, for they gain least by one. Left out: a tenth of what is free when it is made.",
+        examples=[268_435_456],
+    )
+    completion: Completion = Field(
+        _LANES.completion,
+        strict=False,
+        description="How a TensorRT lane waits for its GPU. `spin` learns of a batch's end some microseconds earlier "
+        "and keeps a core busy for each lane.",
+        examples=["spin"],
     )
 
     @model_validator(mode="after")

@@ -99,8 +99,8 @@ class OnnxBackend:
 
 def _warn_of_unused_keys(card: ModelCard) -> None:
     unused = ["[precision]"] if card.precision != PrecisionCard() else []
-    if card.lanes.device != LanesCard().device:
-        unused.append("device in [lanes]")
+    keys = ("device", "graph_memory_bytes", "completion")
+    unused += [f"{key} in [lanes]" for key in keys if getattr(card.lanes, key) != getattr(LanesCard(), key)]
     if unused:
         logger.warning(
             "model '%s': its card sets %s, which ONNX Runtime does not use: it serves the model as it is, on the CPU",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from service.cards import Completion
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer, PinnedBuffer
 from service.runtime.cuda.stream import Event
@@ -55,7 +56,9 @@ class BufferSet:
         is_free: no batch is in flight on this set.
     """
 
-    def __init__(self, cuda: Cuda, *, input_bytes: int, output_bytes: int) -> None:
+    def __init__(
+        self, cuda: Cuda, *, input_bytes: int, output_bytes: int, completion: Completion = Completion.BLOCK
+    ) -> None:
         with ExitStack() as stack:
             self.pinned_inputs = stack.enter_context(PinnedBuffer(cuda, input_bytes))
             self.device_inputs = stack.enter_context(DeviceBuffer(cuda, input_bytes))
@@ -65,7 +68,9 @@ class BufferSet:
                 stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(3)
             )
             self.uploaded = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=False))
-            self.done = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=True))
+            # Without blocking_sync the driver spins; it holds no lock of the interpreter while it does.
+            sleeps = completion is Completion.BLOCK
+            self.done = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=sleeps))
             self._stack = stack.pop_all()
         self.is_free = True
 

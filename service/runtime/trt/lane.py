@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from service.buckets import Bucket
-from service.device_figures import GraphMiss, LaneFigures, MemoryOwner
+from service.device_figures import GraphMiss, LaneFigures, MemoryOwner, MissReason
 from service.errors import DeviceError, ExecutionFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
@@ -23,6 +23,7 @@ from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
+from service.runtime.trt.graph_budget import DEFAULT_SHARE, over_budget
 from service.runtime.trt.launch import LaneStreams, Launch
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.results import take_results
@@ -75,6 +76,7 @@ class TensorRTLane:
         self._scratch: DeviceBuffer | None = None
         self._sets: tuple[BufferSet, ...] = ()
         self._launches: dict[Bucket, tuple[Launch, ...]] = {}
+        self._graph_budget_bytes = 0
         self._turn = 0
         self._death: DeviceError | None = None
         self._tally = Tally()
@@ -90,7 +92,11 @@ class TensorRTLane:
             DeviceError: the device has no room for them.
         """
         spec, cuda = self._spec, self._cuda
+        card = spec.card.lanes
         cuda.use_device(device)
+        budget_bytes = card.graph_memory_bytes
+        free_share_bytes = cuda.memory_info().free_bytes // DEFAULT_SHARE
+        self._graph_budget_bytes = free_share_bytes if budget_bytes is None else budget_bytes
         self._shapes = {each.bucket: each for each in shapes}
         input_bytes = max(Layout.of(spec.inputs, each.inputs).nbytes for each in shapes)
         output_bytes = max(1, *(Layout.of(spec.outputs, each.buffered_outputs).nbytes for each in shapes))
@@ -102,11 +108,13 @@ class TensorRTLane:
                 self._tally.add_memory(MemoryOwner.SCRATCH, needed_bytes)
             sets = []
             for _ in range(LANE_DEPTH):
-                sets.append(BufferSet(cuda, input_bytes=input_bytes, output_bytes=output_bytes))
+                sets.append(
+                    BufferSet(cuda, input_bytes=input_bytes, output_bytes=output_bytes, completion=card.completion)
+                )
                 stack.callback(sets[-1].close)
             self._sets = tuple(sets)
             self._stack = stack.pop_all()
-        self._count_buffers()
+        self._count_memory()
 
     @property
     def is_dead(self) -> bool:
@@ -134,9 +142,8 @@ class TensorRTLane:
         self._launches[bucket] = launches
         if miss is not None:
             self._go_eager(bucket, miss)
-        for launch in launches:
-            self._tally.add_memory(MemoryOwner.GRAPHS, launch.run.graph_bytes)
-        self._count_buffers()
+        self._keep_graph_budget()
+        self._count_memory()
 
     def enqueue(self, batch: Batch) -> Ticket:
         """Starts upload, execution and download, without waiting for any.
@@ -162,7 +169,7 @@ class TensorRTLane:
             batch.bucket, is_replay=run.graph is not None, h2d_bytes=launch.h2d_bytes, d2h_bytes=run.d2h_bytes
         )
         if run.data_dependent is not None:
-            self._count_buffers()
+            self._count_memory()
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
         return _InFlight(batch, launch, started, begun)
@@ -224,10 +231,23 @@ class TensorRTLane:
         self._tally.add_memory(MemoryOwner.CONTEXTS, max(0, taken_bytes))
         return Launch(self._cuda, run, self._input_plans, self._threads, streams), miss
 
-    def _count_buffers(self) -> None:
+    def _keep_graph_budget(self) -> None:
+        """Graphs go while the lane is warmed, never later: once requests come, nothing about a bucket changes."""
+        graph_bytes = {
+            bucket: sum(launch.run.graph_bytes for launch in launches) for bucket, launches in self._launches.items()
+        }
+        for bucket in over_budget(graph_bytes, self._graph_budget_bytes):
+            detail = (
+                f"its graphs took {graph_bytes[bucket]} bytes, and those of a lane may take "
+                f"{self._graph_budget_bytes}; give graph_memory_bytes in [lanes] a larger number, or have fewer buckets"
+            )
+            self._go_eager(bucket, GraphMiss(MissReason.MEMORY_BUDGET, detail))
+
+    def _count_memory(self) -> None:
         runs = [launch.run for launches in self._launches.values() for launch in launches]
         nbytes = sum(buffers.device_bytes for buffers in self._sets) + sum(run.data_dependent_bytes for run in runs)
         self._tally.set_memory(MemoryOwner.BUFFERS, nbytes)
+        self._tally.set_memory(MemoryOwner.GRAPHS, sum(run.graph_bytes for run in runs))
 
     def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
         for launch in self._launches[bucket]:

@@ -40,7 +40,7 @@ class Tally:
         self._d2h_bytes += d2h_bytes
 
     def add_memory(self, owner: MemoryOwner, nbytes: int) -> None:
-        """Adds memory of the device that the lane took, or, below zero, gave back."""
+        """Adds memory of the device that the lane took."""
         self._device_bytes[owner] = self._device_bytes.get(owner, 0) + nbytes
 
     def set_memory(self, owner: MemoryOwner, nbytes: int) -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from service.cards import BatchingCard, LanesCard, ModelCard, PrecisionCard
+from service.cards import BatchingCard, Completion, LanesCard, ModelCard, PrecisionCard
 from service.errors import CardError, ModelLoadFailed
 from service.runtime.onnx import backend as backend_module
 from service.runtime.onnx.backend import OnnxBackend
@@ -83,6 +83,8 @@ def test_pad_value_that_does_not_fit_is_refused_at_once(tmp_path: Path, value: f
         ({"precision": PrecisionCard(mode="fp16")}, "[precision],"),
         ({"precision": PrecisionCard(min_cosine=0.99)}, "[precision],"),
         ({"lanes": LanesCard(device=1)}, "device in [lanes],"),
+        ({"lanes": LanesCard(graph_memory_bytes=0)}, "graph_memory_bytes in [lanes],"),
+        ({"lanes": LanesCard(completion=Completion.SPIN)}, "completion in [lanes],"),
         ({"precision": PrecisionCard(mode="int8"), "lanes": LanesCard(device=2)}, "[precision] and device in [lanes],"),
     ],
 )

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from service.buckets import Bucket
+from service.requests import Batch
 from service.runtime.cuda.device import Cuda
 from service.runtime.trt.flavour import describe
+from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from tests.doubles.fake_cuda import FakeCuda
 from tests.doubles.fake_tensorrt import fake_tensorrt
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
 from tests.doubles.fake_tensorrt_world import GENERATIONS, VERSIONS
-from tests.doubles.trt_models import MODELS, TrtBench
+from tests.doubles.trt_models import MODELS, TrtBench, assert_right, batch_in
 
 
 class FakeBench(TrtBench):
@@ -34,6 +38,18 @@ class FakeBench(TrtBench):
 
 
 MakeBench = Callable[..., FakeBench]
+
+
+def batch(bench: TrtBench, size: int = 3, seed: int = 0) -> Batch:
+    spec = bench.backends[-1].spec
+    return batch_in(spec, Bucket(spec.buckets.padded_size(size) or 0), np.random.default_rng(seed), (size,))
+
+
+def assert_works(bench: TrtBench, lane: TensorRTLane, seed: int = 9) -> None:
+    """Enough batches that both buffer sets are used."""
+    for turn in range(LANE_DEPTH + 1):
+        each = batch(bench, seed=seed + turn)
+        assert_right("double", each, lane.sync(lane.enqueue(each)).outputs)
 
 
 @pytest.fixture
