@@ -184,6 +184,9 @@ def bench(
         typer.Option(help="Sizes of a dimension, such as sequence=8:512: single rows of mixed sizes, batched."),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=65536, help="With --dim: requests in flight.")] = 64,
+    registered: Annotated[
+        bool, typer.Option("--registered", help="Requests in page-locked memory, which the GPU reads by itself.")
+    ] = False,
     duration: Annotated[float, typer.Option(min=0.01, max=3600, help="Measured seconds per figure.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
@@ -196,7 +199,12 @@ def bench(
     if dim:
         command.mixed(settings, model, dim, concurrency=concurrency, duration_s=duration, as_json=as_json)
         return
-    trial = Trial(lane_counts=tuple(lanes or [1]), duration_s=duration, rows_per_request=request_rows)
+    trial = Trial(
+        lane_counts=tuple(lanes or [1]),
+        duration_s=duration,
+        rows_per_request=request_rows,
+        is_registered=registered,
+    )
     command.buckets(settings, model, bucket or [], trial, as_json=as_json)
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import mmap
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from service.bench.drive import DrivenLanes
+from service.bench.drive import DrivenLanes, DriveResult
 from service.buckets import Bucket
 from service.requests import Batch
 from service.runtime.probe import LaunchTimes
 from service.runtime.protocol import Backend
 from service.runtime.synthetic import synthetic_batch
+from service.tensors import HostArray
 
 PROBE_S = 0.25
 """Device time that each figure of a probe is taken over."""
+
+ARENA_ALIGNMENT_BYTES = 256
 
 MIN_LAUNCHES = 20
 MAX_LAUNCHES = 2000
@@ -31,11 +36,14 @@ class Trial:
         lane_counts: how many lanes to try, one count after another.
         duration_s: for each of them.
         rows_per_request: how a batch is cut into requests; None makes it one.
+        is_registered: whether requests lie in memory that the device reads by itself, as a front end's arena does;
+            else in ordinary memory, as the bodies of HTTP requests do.
     """
 
     lane_counts: tuple[int, ...]
     duration_s: float
     rows_per_request: int | None = None
+    is_registered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +109,13 @@ def measure(backend: Backend, bucket: Bucket, trial: Trial) -> BucketFigures:
     Raises:
         ServiceError: the model failed in this bucket.
     """
-    batches = tuple(_batch(backend, bucket, trial.rows_per_request) for _ in range(2 * backend.lane_depth))
     before = _ceiling(backend, bucket)
-    results = []
-    for count in trial.lane_counts:
-        with closing(DrivenLanes(backend, count)) as lanes:
-            lanes.start(lambda lane: lane.warm_up(bucket))
-            results.append((count, lanes.drive(batches, trial.duration_s)))
+    batches = tuple(_batch(backend, bucket, trial.rows_per_request) for _ in range(2 * backend.lane_depth))
+    with ExitStack() as stack:
+        if trial.is_registered:
+            batches, host_arena = in_arena(batches)
+            stack.enter_context(backend.register(host_arena))
+        results = [(count, _driven(backend, bucket, count, batches, trial.duration_s)) for count in trial.lane_counts]
     ceiling = _mean(before, _ceiling(backend, bucket))
     return BucketFigures(
         bucket,
@@ -124,6 +132,12 @@ def measure(backend: Backend, bucket: Bucket, trial: Trial) -> BucketFigures:
             for count, result in results
         ),
     )
+
+
+def _driven(backend: Backend, bucket: Bucket, count: int, batches: Sequence[Batch], duration_s: float) -> DriveResult:
+    with closing(DrivenLanes(backend, count)) as lanes:
+        lanes.start(lambda lane: lane.warm_up(bucket))
+        return lanes.drive(batches, duration_s)
 
 
 def _batch(backend: Backend, bucket: Bucket, rows_per_request: int | None) -> Batch:
@@ -144,6 +158,31 @@ def _ceiling(backend: Backend, bucket: Bucket) -> Ceiling | None:
             h2d=probe.h2d(launches),
             d2h=probe.d2h(launches),
         )
+
+
+def in_arena(batches: Sequence[Batch]) -> tuple[tuple[Batch, ...], HostArray]:
+    """The same requests with all inputs in one piece of memory of whole pages, and that memory."""
+    inputs = [values for batch in batches for request in batch.requests for values in request.inputs]
+    offsets = [0, *itertools.accumulate(-(-values.nbytes // ARENA_ALIGNMENT_BYTES) for values in inputs)]
+    host_arena = np.frombuffer(mmap.mmap(-1, max(1, offsets[-1] * ARENA_ALIGNMENT_BYTES)), np.uint8)
+    placed = map(_placed, inputs, offsets, itertools.repeat(host_arena))
+    return tuple(
+        replace(
+            batch,
+            requests=tuple(
+                replace(request, inputs=tuple(next(placed) for _ in request.inputs)) for request in batch.requests
+            ),
+        )
+        for batch in batches
+    ), host_arena
+
+
+def _placed(values: HostArray, offset: int, host_arena: HostArray) -> HostArray:
+    """`values` in the arena, at a multiple of its alignment."""
+    first = offset * ARENA_ALIGNMENT_BYTES
+    copy: HostArray = host_arena[first : first + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
 
 
 def split(batch: Batch, rows: int) -> Batch:

@@ -67,7 +67,7 @@ async def bench_mixed(
         make_task=lambda spec: None,
         recorder=NullRecorder(),
     )
-    served = await loader.load(folder, folder.version(), lambda progress: None)
+    served = await loader.load(folder, folder.version(), lambda progress: None, lambda error: None)
     try:
         return await run_mixed(served, lengths, concurrency=concurrency, duration_s=duration_s)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from service.buckets import Bucket
@@ -9,6 +10,7 @@ from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult
 from service.runtime.probe import Probe
+from service.tensors import HostArray
 
 Ticket: TypeAlias = object
 """A batch in flight on a lane; opaque to everyone but the lane that gave it."""
@@ -57,7 +59,7 @@ class Backend(Protocol):
 
     @property
     def lane_count(self) -> int:
-        """How many lanes the model gets."""
+        """How many lanes the model gets; where its card leaves it open, the least."""
 
     @property
     def lane_depth(self) -> int:
@@ -67,11 +69,27 @@ class Backend(Protocol):
     def weights_bytes(self) -> int:
         """Device memory of what all lanes share; 0 on the CPU."""
 
+    def free_device_bytes(self) -> int | None:
+        """Memory of the device that nobody has taken, asked now, on any thread; None where there is no device.
+
+        On a device each bucket has kernels of its own, and more lanes than one may pay.
+        """
+
     def create_lane(self, lane_id: int) -> Lane:
         """Makes a lane; called on the thread that will own it."""
 
     def create_probe(self, bucket: Bucket) -> Probe | None:
         """Makes a probe of one bucket on the calling thread, which will own it; None where there is no device."""
+
+    def register(self, host: HostArray) -> AbstractContextManager[object]:
+        """Lets the device read requests' rows in `host` by itself, until the context manager is left.
+
+        Args:
+            host: contiguous; it must be as long-lived as what is returned. On the CPU nothing is done with it.
+
+        Raises:
+            DeviceError: the memory cannot be page-locked.
+        """
 
     def close(self) -> None:
         """Frees what the lanes shared, after all of them are closed; idempotent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, InferenceRequest
 from service.runtime.protocol import Ticket
+from service.tensors import HostArray
 
 
 class HeldLane:
@@ -74,15 +76,22 @@ class HeldBackend:
         self.open_count = 0
         self.max_open_count = 0
         self.closed_lanes = 0
+        self.free_bytes: int | None = None
         self.is_closed = False
         self.figures = defaultdict[int, LaneFigures](LaneFigures)
         self.weights_bytes = 0
+
+    def free_device_bytes(self) -> int | None:
+        return self.free_bytes
 
     def create_lane(self, lane_id: int) -> HeldLane:
         return HeldLane(self, lane_id)
 
     def create_probe(self, bucket: Bucket) -> None:
         return None
+
+    def register(self, host: HostArray) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def let(self, count: int = 1) -> None:
         for _ in range(count):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from service.buckets import Bucket
@@ -14,7 +15,7 @@ from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
 from service.runtime.probe import Probe
 from service.runtime.rows import input_plans, refuse_second_batch_axis
-from service.tensors import DType
+from service.tensors import DType, HostArray
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,10 @@ class OnnxBackend:
         """None: there is no device."""
         return 0
 
+    def free_device_bytes(self) -> int | None:
+        """None: there is no device."""
+        return None
+
     def create_lane(self, lane_id: int) -> OnnxLane:
         """Opens the lane's own session, on the thread that will own it.
 
@@ -92,6 +97,10 @@ class OnnxBackend:
     def create_probe(self, bucket: Bucket) -> Probe | None:
         """None: there is no device."""
         return None
+
+    def register(self, host: HostArray) -> AbstractContextManager[object]:
+        """Nothing: there is no device."""
+        return nullcontext()
 
     def close(self) -> None:
         """Nothing is shared by the lanes; idempotent."""

@@ -10,6 +10,7 @@ from service.cards import ModelCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec, build_spec
 from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.memory import HostRegistration
 from service.runtime.cuda.stream import Stream
 from service.runtime.rows import input_plans, misfit, refuse_second_batch_axis
 from service.runtime.trt.context import survey
@@ -21,7 +22,7 @@ from service.runtime.trt.manifest import Machine, read_manifest
 from service.runtime.trt.plan import check_plan, read_plan
 from service.runtime.trt.probe import TensorRTProbe
 from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent, unpinned
-from service.tensors import Dim
+from service.tensors import Dim, HostArray
 
 PLATFORM = "tensorrt_plan"
 
@@ -136,6 +137,15 @@ class TensorRTBackend:
         """
         shapes = next(each for each in self._shapes if each.bucket == bucket)
         return TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, device=self._spec.card.lanes.device)
+
+    def register(self, host: HostArray) -> HostRegistration:
+        """Page-locks `host` for this process's GPUs, on any thread.
+
+        Raises:
+            DeviceError: it has gaps, is locked already, or there is not enough lockable memory.
+        """
+        self._cuda.use_device(self._spec.card.lanes.device)
+        return HostRegistration(self._cuda, host)
 
     def close(self) -> None:
         """Drops the engine, then its runtime, then the logger; idempotent. The lanes are closed before."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bench.measure import BucketFigures, Trial, measure, split
+from service.bench.measure import ARENA_ALIGNMENT_BYTES, BucketFigures, Trial, in_arena, measure, split
 from service.bench.report import ceilings_table, lanes_table, to_dicts
 from service.buckets import Bucket
+from service.requests import Batch
 from service.runtime.synthetic import synthetic_batch
+from service.tensors import HostArray
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.requests import make_spec
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench, make_bench  # noqa: F401 - a fixture
@@ -64,3 +67,29 @@ def test_the_figures_are_shown(figures: BucketFigures, make_bench: MakeBench) ->
     assert shown["bucket"] == "8"
     assert set(shown["ceiling"]) == {"graph", "eager", "h2d", "d2h"}
     assert shown["lanes"][0]["rows_per_s"] == figures.lanes[0].rows_per_s
+
+
+@given(rows=st.integers(1, 5), size=st.integers(1, 8))
+def test_an_arena_holds_the_same_values_in_one_piece(rows: int, size: int) -> None:
+    batches = [split(synthetic_batch(make_spec(max_batch_size=8), Bucket(size)), rows) for _ in range(2)]
+    placed, host_arena = in_arena(batches)
+    assert [[request.rows for request in batch.requests] for batch in placed] == [
+        [request.rows for request in batch.requests] for batch in batches
+    ]
+    for was, now in zip(inputs_of(batches), inputs_of(placed), strict=True):
+        np.testing.assert_array_equal(now, was)
+        assert np.shares_memory(now, host_arena)
+        assert now.ctypes.data % ARENA_ALIGNMENT_BYTES == 0
+    host_arena[:] = 0
+    assert all(not values.any() for values in inputs_of(placed)), "no two inputs may overlap, nor lie elsewhere"
+
+
+def inputs_of(batches: Sequence[Batch]) -> list[HostArray]:
+    return [values for batch in batches for request in batch.requests for values in request.inputs]
+
+
+def test_registered_requests_are_not_staged_and_are_let_go(make_bench: MakeBench) -> None:  # noqa: F811
+    bench = make_bench("10")
+    trial = Trial(lane_counts=(1,), duration_s=0.02, is_registered=True)
+    assert measure(bench.open("double"), Bucket(8), trial).lanes[0].rows_per_s > 0
+    assert bench.api.calls["cudaHostRegister"] == bench.api.calls["cudaHostUnregister"] == 1
