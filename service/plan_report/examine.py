@@ -130,23 +130,26 @@ class _Examination:
     def _check_engine(self) -> Check:
         if self._flavour is None or self._cuda is None:
             return Check(ENGINE, None, "was not loaded: that needs TensorRT and a GPU")
-        manifest = self._manifest
         try:
-            engine = Engine.deserialise(
-                self._flavour,
-                self._plan,
-                self._name,
-                dims={} if manifest is None else dict(manifest.dims),
-                host_code_allowed=manifest is not None and manifest.is_version_compatible,
-            )
-        except ModelLoadFailed as error:
+            self.engine = self._ask_engine(self._flavour, self._cuda)
+        except (DeviceError, ModelLoadFailed) as error:
             return Check(ENGINE, False, error.message)
+        return Check(ENGINE, True, "loads")
+
+    def _ask_engine(self, flavour: Flavour, cuda: Cuda) -> EngineFacts:
+        manifest = self._manifest
+        engine = Engine.deserialise(
+            flavour,
+            self._plan,
+            self._name,
+            dims={} if manifest is None else dict(manifest.dims),
+            host_code_allowed=manifest is not None and manifest.is_version_compatible,
+        )
         try:
-            with Stream(self._cuda) as stream:
-                self.engine = _engine_facts(engine, stream)
+            with Stream(cuda) as stream:
+                return _engine_facts(engine, stream)
         finally:
             engine.close()
-        return Check(ENGINE, True, "loads")
 
 
 def _engine_facts(engine: Engine, stream: Stream) -> EngineFacts:

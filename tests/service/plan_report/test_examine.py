@@ -19,6 +19,7 @@ from service.runtime.cuda.device import Cuda, LiveCounts
 from service.runtime.trt.flavour import describe
 from service.runtime.trt.manifest import manifest_path
 from tests.doubles.fake_cuda import FakeCuda
+from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.fake_tensorrt import fake_tensorrt
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
 from tests.doubles.fake_tensorrt_world import GENERATIONS, VERSIONS
@@ -164,6 +165,16 @@ def test_an_engine_that_does_not_load(tmp_path: Path) -> None:
     facts = examine(write_plan(tmp_path), box.tools)
     assert facts.is_runnable is False
     assert "a plugin is missing" in last_words(facts)
+
+
+def test_a_gpu_that_fails_while_it_is_asked(tmp_path: Path) -> None:
+    box = machine()
+    box.api.inject("cudaStreamCreateWithFlags", E.cudaErrorMemoryAllocation)
+    facts = examine(write_plan(tmp_path), box.tools)
+    assert results(facts)["engine"] is False
+    assert "cudaErrorMemoryAllocation" in last_words(facts)
+    assert facts.engine is None
+    assert box.module.world.deaths == ["engine", "runtime", "logger"]
 
 
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
