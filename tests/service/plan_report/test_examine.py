@@ -169,7 +169,7 @@ def test_an_engine_that_does_not_load(tmp_path: Path) -> None:
 
 def test_a_gpu_that_fails_while_it_is_asked(tmp_path: Path) -> None:
     box = machine()
-    box.api.inject("cudaStreamCreateWithFlags", E.cudaErrorMemoryAllocation)
+    box.api.inject("cudaStreamCreateWithPriority", E.cudaErrorMemoryAllocation)
     facts = examine(write_plan(tmp_path), box.tools)
     assert results(facts)["engine"] is False
     assert "cudaErrorMemoryAllocation" in last_words(facts)
