@@ -105,7 +105,7 @@ class TensorRTLane:
             self._streams = LaneStreams(*(stack.enter_context(Stream(cuda)) for _ in range(3)))
             if needed_bytes:
                 self._scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes))
-                self._tally.add_memory(MemoryOwner.SCRATCH, needed_bytes)
+                self._tally.set_memory(MemoryOwner.SCRATCH, needed_bytes)
             sets = []
             for _ in range(LANE_DEPTH):
                 sets.append(
@@ -131,15 +131,19 @@ class TensorRTLane:
         """
         if bucket in self._launches:
             return
+        made: list[BucketRun] = []
         try:
-            warmed = [self._warm_run(bucket, buffers) for buffers in self._sets]
+            warmed = [self._warm_run(bucket, buffers, made) for buffers in self._sets]
         except Exception as error:
-            self._settle(error)
+            lost = self._settle(error)
+            if lost is not None:
+                raise lost from error
+            for run in made if self._death is None else ():
+                run.close()
             raise
-        launches = tuple(launch for launch, _ in warmed)
         miss = next((miss for _, miss in warmed if miss is not None), None)
         self._tally.add_bucket(bucket)
-        self._launches[bucket] = launches
+        self._launches[bucket] = tuple(launch for launch, _ in warmed)
         if miss is not None:
             self._go_eager(bucket, miss)
         self._keep_graph_budget()
@@ -162,7 +166,9 @@ class TensorRTLane:
             begun = self._clock()
             launch.start()
         except Exception as error:
-            self._settle(error)
+            lost = self._settle(error)
+            if lost is not None:
+                raise lost from error
             raise
         run = launch.run
         self._tally.add_batch(
@@ -186,12 +192,15 @@ class TensorRTLane:
         flight = cast(_InFlight, ticket)
         run = flight.launch.run
         buffers = run.buffers
+        self._refuse_if_lost()
         try:
             buffers.done.sync()
             copied_in, computed = self._device_times(flight)
             results = take_results(flight.batch, self._output_plans, run.host_outputs, self._threads)
         except Exception as error:
-            self._settle(error)
+            lost = self._settle(error)
+            if lost is not None:
+                raise lost from error
             raise
         finally:
             buffers.is_free = True
@@ -206,29 +215,38 @@ class TensorRTLane:
         return self._tally.figures()
 
     def close(self) -> None:
-        """Frees graphs, contexts, buffers and streams, in this order; idempotent. A lost device is left as it is."""
+        """Frees graphs, contexts, buffers and streams, in this order; idempotent.
+
+        Where the device is lost nothing is freed: no call that it had to answer is made, for it may never answer.
+        """
         streams, self._streams = self._streams, None
-        self._launches.clear()
         self._tally.forget_memory()
         try:
-            with self._stack:
-                for stream in streams.all if streams is not None else ():
-                    stream.sync()
+            for stream in streams.all if streams is not None and self._death is None else ():
+                stream.sync()
+        except DeviceError as error:
+            self._note(error)
+        if self._death is not None:
+            return
+        self._launches.clear()
+        try:
+            self._stack.close()
         except DeviceError as error:
             _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
 
-    def _warm_run(self, bucket: Bucket, buffers: BufferSet) -> tuple[Launch, GraphMiss | None]:
-        """A run that the lane will close, with its calls prepared, and why it has no graph."""
+    def _warm_run(self, bucket: Bucket, buffers: BufferSet, made: list[BucketRun]) -> tuple[Launch, GraphMiss | None]:
+        """A run that the lane will close, with its calls prepared, and why it has no graph; it is put into `made`."""
         streams = self._streams
         assert streams is not None, "a lane is warmed between open and close"
         compute = streams.compute
         run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
         self._stack.callback(run.close)
+        made.append(run)
         free_before = self._cuda.memory_info().free_bytes
         run.bind(self._scratch, stream=compute)
         miss = run.warm_up(stream=compute)
         taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes - run.data_dependent_bytes
-        self._tally.add_memory(MemoryOwner.CONTEXTS, max(0, taken_bytes))
+        run.context_bytes = max(0, taken_bytes)
         return Launch(self._cuda, run, self._input_plans, self._threads, streams), miss
 
     def _keep_graph_budget(self) -> None:
@@ -247,6 +265,7 @@ class TensorRTLane:
         runs = [launch.run for launches in self._launches.values() for launch in launches]
         nbytes = sum(buffers.device_bytes for buffers in self._sets) + sum(run.data_dependent_bytes for run in runs)
         self._tally.set_memory(MemoryOwner.BUFFERS, nbytes)
+        self._tally.set_memory(MemoryOwner.CONTEXTS, sum(run.context_bytes for run in runs))
         self._tally.set_memory(MemoryOwner.GRAPHS, sum(run.graph_bytes for run in runs))
 
     def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
@@ -257,8 +276,7 @@ class TensorRTLane:
         _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._spec.name, bucket.label, miss.detail)
 
     def _next_launch(self, bucket: Bucket) -> Launch:
-        if self._death is not None:
-            raise DeviceError(f"the GPU is lost to this process: {self._death.message}", is_sticky=True)
+        self._refuse_if_lost()
         if not self._sets[self._turn].is_free:
             raise ExecutionFailed(f"the lane holds {LANE_DEPTH} batches already; sync the older one first")
         if bucket not in self._launches:
@@ -277,15 +295,31 @@ class TensorRTLane:
         ahead = max(0, computed - self._clock())
         return max(flight.started, copied_in - ahead), max(flight.started, computed - ahead)
 
-    def _settle(self, error: Exception) -> None:
-        """After a failure nothing of it may be running when its buffers are used again."""
+    def _refuse_if_lost(self) -> None:
+        if self._death is not None:
+            raise DeviceError(f"the GPU is lost to this process: {self._death.message}", is_sticky=True)
+
+    def _settle(self, error: Exception) -> DeviceError | None:
+        """Waits after a failure until nothing of it runs, for its buffers will be used again.
+
+        Returns:
+            What must be raised instead, where it turns out that the device is lost; None where `error` says it all.
+        """
         if isinstance(error, DeviceError) and error.is_sticky:
-            self._death = error
-            return
+            self._note(error)
+            return None
         for stream in self._streams.all if self._streams is not None else ():
             try:
                 stream.sync()
             except DeviceError as later:
                 if later.is_sticky:
-                    self._death = later
-                    return
+                    lost = DeviceError(f"{later.message}, which was found after: {error}", is_sticky=True)
+                    self._note(lost)
+                    return lost
+        return None
+
+    def _note(self, error: DeviceError) -> None:
+        """Remembers the first error that lost the device."""
+        if error.is_sticky and self._death is None:
+            self._death = error
+            _log.error("model '%s': the GPU is lost to this process: %s", self._spec.name, error.message)

@@ -32,6 +32,7 @@ class BucketRun:
         buffers: the set that it is bound to.
         host_inputs: dtype[padded shape] pinned, per input; to be filled before `upload`.
         graph: what `execute` replays; None makes it enqueue.
+        context_bytes: device memory that its context took, as its owner measured.
         data_dependent: the outputs whose sizes depend on the data; None where there are none.
     """
 
@@ -45,6 +46,7 @@ class BucketRun:
         self._call = f"a batch of model '{spec.name}' in bucket {shapes.bucket.label}"
         self.buffers = buffers
         self.graph: Graph | None = None
+        self.context_bytes = 0
         self.host_inputs: tuple[HostArray, ...] = tuple(
             buffers.pinned_inputs.host(tensor.dtype.numpy, shape, offset)
             for tensor, shape, offset in zip(spec.inputs, shapes.inputs, self._inputs.offsets, strict=True)

@@ -39,10 +39,6 @@ class Tally:
         self._h2d_bytes += h2d_bytes
         self._d2h_bytes += d2h_bytes
 
-    def add_memory(self, owner: MemoryOwner, nbytes: int) -> None:
-        """Adds memory of the device that the lane took."""
-        self._device_bytes[owner] = self._device_bytes.get(owner, 0) + nbytes
-
     def set_memory(self, owner: MemoryOwner, nbytes: int) -> None:
         """Says how much memory of the device the lane holds for one purpose."""
         self._device_bytes[owner] = nbytes

@@ -143,9 +143,67 @@ def test_a_sticky_error_found_while_settling_ends_the_lane(make_bench: MakeBench
     lane = bench.lane(bench.open("double"))
     bench.api.inject("cudaMemcpyAsync", E.cudaErrorInvalidValue)
     bench.api.inject("cudaStreamSynchronize", E.cudaErrorIllegalAddress)
-    with pytest.raises(DeviceError, match="cudaErrorInvalidValue"):
+    words = r"cudaErrorIllegalAddress: .*which was found after: cudaErrorInvalidValue"
+    with pytest.raises(DeviceError, match=words) as raised:
         lane.enqueue(batch(bench))
+    assert raised.value.is_sticky
     assert lane.is_dead
+
+
+@pytest.mark.parametrize("step", ["enqueue", "warm_up"])
+def test_what_tensorrt_refuses_because_the_device_is_lost_says_so(make_bench: MakeBench, step: str) -> None:
+    bench = make_bench(models={"double": replace(DOUBLE, is_capturable=False)})
+    lane = bench.lane(bench.open("double"), warm=step == "enqueue")
+    bench.world.faults.enqueues = 1
+    bench.api.inject("cudaStreamSynchronize", E.cudaErrorLaunchFailure)
+    with pytest.raises(DeviceError, match=r"cudaErrorLaunchFailure.*found after: TensorRT refused a batch") as raised:
+        lane.enqueue(batch(bench)) if step == "enqueue" else lane.warm_up(Bucket(8))
+    assert raised.value.is_sticky
+    with pytest.raises(DeviceError, match="the GPU is lost") as again:
+        lane.enqueue(batch(bench))
+    assert again.value.is_sticky
+
+
+def test_a_lost_device_is_asked_nothing_more(make_bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """The second batch in flight fails, and the lane closes, without a call: none might ever return."""
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    tickets = [lane.enqueue(batch(bench, seed=seed)) for seed in range(LANE_DEPTH)]
+    bench.api.inject("cudaEventSynchronize", E.cudaErrorIllegalAddress)
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+        lane.sync(tickets[0])
+    before = bench.api.calls.copy()
+    with pytest.raises(DeviceError, match="the GPU is lost to this process: cudaErrorIllegalAddress") as raised:
+        lane.sync(tickets[1])
+    assert raised.value.is_sticky
+    lane.close()
+    lane.close()
+    assert bench.api.calls == before
+    assert caplog.text.count("the GPU is lost to this process") == 1
+    assert lane.figures().device_bytes == {}
+
+
+def test_a_device_that_turns_out_to_be_lost_at_the_close(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    bench.api.inject("cudaStreamSynchronize", E.cudaErrorIllegalAddress)
+    before = bench.api.calls["cudaFree"], bench.api.calls["cudaGraphExecDestroy"]
+    lane.close()
+    assert lane.is_dead
+    assert (bench.api.calls["cudaFree"], bench.api.calls["cudaGraphExecDestroy"]) == before
+
+
+def test_a_close_that_is_refused_frees_the_rest(make_bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    bench = make_bench()
+    backend = bench.open("double")
+    lane = bench.lane(backend)
+    for call in ("cudaStreamSynchronize", "cudaFree"):
+        bench.api.inject(call, E.cudaErrorInvalidValue)
+    lane.close()
+    assert not lane.is_dead
+    assert "a lane was not freed completely: cudaErrorInvalidValue" in caplog.text
+    assert bench.cuda.live.graphs == bench.cuda.live.streams == bench.cuda.live.pinned_bytes == 0
+    assert bench.cuda.live.device_bytes > 0
 
 
 def test_another_error_while_settling_does_not(make_bench: MakeBench) -> None:
@@ -165,6 +223,8 @@ def test_a_model_that_does_not_run(make_bench: MakeBench) -> None:
     bench.world.faults.enqueues = 1
     with pytest.raises(ExecutionFailed, match="in bucket 8: enqueue was told to fail"):
         lane.warm_up(Bucket(8))
+    contexts = bench.api.library_bytes[0] - DOUBLE.weights_bytes
+    assert (contexts, bench.cuda.live.graphs, set(lane.figures().replays)) == (0, 0, set())
     lane.warm_up(Bucket(8))
     with pytest.raises(ExecutionFailed, match="model 'double' was not made ready for bucket 4"):
         lane.enqueue(batch(bench))
