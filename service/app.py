@@ -36,11 +36,14 @@ from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
 from service.errors import BuilderMissing, DeviceError, ModelLoadFailed, ServiceError
 from service.machine import default_threads
+from service.models import ModelSpec
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import create_task
 from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
-from service.repository.loader import ModelLoader, OnProgress
+from service.repository.loader import ModelLoader
 from service.repository.registry import Registry
+from service.repository.start_up import OnProgress
+from service.runtime.golden import Reference
 from service.runtime.protocol import Backend
 from service.settings import Settings
 from service.telemetry.gpu import GpuSampler
@@ -124,6 +127,7 @@ def create_app(
                 build_plan=build_plan and partial(build_plan, card, version, is_cut_off),
             ),
         ),
+        open_reference=lambda spec, version: open_reference(spec, version, cpu_threads=threads),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
     )
@@ -291,6 +295,27 @@ def _warn_if_older(card: ModelCard, plan: Path, onnx: Path | None) -> None:
             onnx.name,
             plan.parent,
         )
+
+
+def open_reference(spec: ModelSpec, version: VersionFolder, *, cpu_threads: int) -> Reference | None:
+    """What a plan is compared with when it is made ready: the ONNX model that it was built from, where it is at hand.
+
+    None for a model on ONNX Runtime, for a plan without its ONNX model, and where ONNX Runtime is not installed.
+    """
+    if version.plan is None or version.onnx is None:
+        return None
+    from service.runtime.onnx.reference import open_reference as open_onnx  # noqa: PLC0415
+    from service.runtime.trt.backend import PLATFORM  # noqa: PLC0415
+    from service.runtime.trt.manifest import read_manifest  # noqa: PLC0415
+
+    manifest = read_manifest(version.plan)
+    if spec.platform != PLATFORM or (manifest is not None and manifest.is_built_from(version.onnx) is False):
+        return None
+    try:
+        return open_onnx(version.onnx, spec, cpu_threads=cpu_threads)
+    except ModelLoadFailed as error:
+        _log.info("model '%s': its plan is not compared with %s: %s", spec.name, ONNX_FILE, error.message)
+        return None
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:

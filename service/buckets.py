@@ -6,6 +6,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from types import MappingProxyType
 
 from service.units import NS_PER_MS
@@ -38,6 +39,22 @@ class Bucket:
         for size in self.dims:
             volume *= size
         return volume
+
+
+class UnservedReason(Enum):
+    """Why no batch may use a bucket; the value is the metrics' label."""
+
+    CANNOT_RUN = "cannot_run"
+    DIFFERS_FROM_REFERENCE = "differs_from_reference"
+    ROWS_DEPEND_ON_NEIGHBOURS = "rows_depend_on_neighbours"
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """What start-up found wrong with a bucket: the class of it, and all that is known."""
+
+    reason: UnservedReason
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ import service
 from service.app import BuildPlan, create_app
 from service.errors import DeviceError, ServiceError
 from service.http_protocol import ConnectionLimits, GuardedProtocol
-from service.repository.loader import LoadProgress
+from service.repository.start_up import LoadProgress, Phase
 from service.settings import Settings
 
 BACKLOG = 2048
@@ -46,15 +46,23 @@ DEVICE_LOST_END_S = 5.0
 RESERVED_FILES = 64
 """Open files that are not for connections: libraries, models that are loaded, connections that are being refused."""
 
+PHASE_WORDS = {
+    Phase.OPEN: "opening",
+    Phase.WARM_UP: "warming",
+    Phase.CHECKS: "checking",
+    Phase.LANES: "adding lanes to",
+}
+"""What each phase of a start-up is called while it lasts."""
+
 logger = logging.getLogger(__name__)
 
 
 class StartupProgress:
-    """A bar per model while its buckets are warmed. Called on worker threads."""
+    """A bar per model while it is made ready. Called on worker threads."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("warming {task.description}"),
+            TextColumn("{task.fields[phase]} {task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("buckets {task.fields[bucket]}"),
@@ -67,16 +75,22 @@ class StartupProgress:
 
     def __call__(self, progress: LoadProgress) -> None:
         """Shows one step; a model that is loaded again while the server runs starts a new bar."""
-        if progress.bucket is not None:
-            task = self._tasks[progress.model]
-            self._progress.update(task, completed=progress.done, bucket=progress.bucket.label)
-        elif progress.model in self._tasks:
-            self._progress.remove_task(self._tasks.pop(progress.model))
+        if progress.is_over:
+            if progress.model in self._tasks:
+                self._progress.remove_task(self._tasks.pop(progress.model))
             if not self._tasks:
                 self.close()
-        else:
+            return
+        if progress.model not in self._tasks:
             self._progress.start()
-            self._tasks[progress.model] = self._progress.add_task(progress.model, total=progress.total, bucket="")
+            self._tasks[progress.model] = self._progress.add_task(progress.model, bucket="", phase="")
+        self._progress.update(
+            self._tasks[progress.model],
+            completed=progress.done,
+            total=progress.total,
+            bucket=progress.bucket.label if progress.bucket else "",
+            phase=PHASE_WORDS[progress.phase],
+        )
 
     def close(self) -> None:
         """Takes the bars off the screen."""

@@ -17,7 +17,7 @@ from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
-from service.buckets import Bucket, CostTable, DimSizes
+from service.buckets import Bucket, CostTable, DimSizes, Unserved
 from service.errors import ClientGone, DeadlineExceeded, DeviceError, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
@@ -51,7 +51,7 @@ class Batcher:
         self._dispatched_count = 0
         self._sequence = 0
         self._rules: Rules | None = None
-        self._unserved: Mapping[Bucket, str] = {}
+        self._unserved: Mapping[Bucket, Unserved] = {}
         self._row_costs_ns: dict[DimSizes, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_step_scheduled = False
@@ -98,7 +98,7 @@ class Batcher:
         self,
         costs: CostTable,
         recorder: ModelRecorder,
-        unserved: Mapping[Bucket, str] = MappingProxyType({}),
+        unserved: Mapping[Bucket, Unserved] = MappingProxyType({}),
     ) -> None:
         """Begins to take requests; on the event loop, once the lanes are warm.
 
@@ -214,7 +214,7 @@ class Batcher:
         bucket = Bucket(padded_size, dims)
         return NotReady(
             f"model '{self._spec.name}' does not serve bucket {bucket.label}, nor one that could stand in for it: "
-            f"{self._unserved[bucket]}; send fewer rows at once, or see POST /v2/repository/index for all that it lacks"
+            f"{self._unserved[bucket].detail}; POST /v2/repository/index tells all that it lacks"
         )
 
     def _predicted_wait_ns(self, priority: int, now_ns: int) -> float:

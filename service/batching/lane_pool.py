@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
@@ -48,11 +48,8 @@ class LaneThread:
         self._thread.start()
         made.result()
 
-    def call(self, function: Callable[[Lane], T]) -> T:
-        """Runs `function(lane)` on the lane's thread, after the batches given before, and returns its result.
-
-        Blocks the calling thread, which must not be the event loop's.
-        """
+    def begin_call(self, function: Callable[[Lane], T]) -> Future[T]:
+        """Lets the lane's thread run `function(lane)` after the batches given before; does not wait for its result."""
         done: Future[T] = Future()
 
         def job(lane: Lane) -> None:
@@ -62,7 +59,14 @@ class LaneThread:
                 done.set_exception(error)
 
         self._inbox.put(job)
-        return done.result()
+        return done
+
+    def call(self, function: Callable[[Lane], T]) -> T:
+        """Runs `function(lane)` on the lane's thread, after the batches given before, and returns its result.
+
+        Blocks the calling thread, which must not be the event loop's.
+        """
+        return self.begin_call(function).result()
 
     def dispatch(self, batch: Batch) -> None:
         """Hands a batch to the lane; its outcome arrives through `on_done`. Never blocks."""
@@ -136,27 +140,41 @@ def _as_service_error(error: Exception) -> ServiceError:
 
 
 class LanePool:
-    """All lanes of one model. Opened and closed on a worker thread; `dispatch` is called by the event loop."""
+    """All lanes of one model. Grown, shrunk and closed on a worker thread; `dispatch` is called by the event loop."""
 
     def __init__(self, backend: Backend, on_done: OnDone) -> None:
         self._backend = backend
-        self._lanes = tuple(LaneThread(backend, lane_id, on_done) for lane_id in range(backend.lane_count))
+        self._on_done = on_done
+        self._lanes: list[LaneThread] = []
 
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def start(self) -> None:
-        """Starts every lane; if one fails, closes them all and raises its error."""
-        try:
-            for lane in self._lanes:
-                lane.start()
-        except BaseException:
-            self.close()
-            raise
+    def grow(self, count: int) -> None:
+        """Starts lanes, one after another, until there are `count`. Not once batches are dispatched.
 
-    def call_each(self, function: Callable[[Lane], T]) -> tuple[T, ...]:
-        """Runs `function` on every lane's own thread, one lane after another, and returns the results."""
-        return tuple(lane.call(function) for lane in self._lanes)
+        Raises:
+            ServiceError: the backend could not make one; those before it stay.
+        """
+        while len(self._lanes) < count:
+            lane = LaneThread(self._backend, len(self._lanes), self._on_done)
+            lane.start()
+            self._lanes.append(lane)
+
+    def shrink(self, count: int) -> None:
+        """Closes the last lanes until there are `count`. Not once batches are dispatched."""
+        while len(self._lanes) > count:
+            self._lanes.pop().close()
+
+    def call(self, lane_id: int, function: Callable[[Lane], T]) -> T:
+        """Runs `function` on a lane's own thread and returns its result; blocks, so never on the event loop."""
+        return self._lanes[lane_id].call(function)
+
+    def call_together(self, function: Callable[[Lane], T]) -> tuple[T, ...]:
+        """Runs `function` on every lane's own thread, on all at once; returns or raises when all are done."""
+        calls = [lane.begin_call(function) for lane in self._lanes]
+        wait(calls)
+        return tuple(call.result() for call in calls)
 
     def figures(self) -> tuple[LaneFigures, ...]:
         """What each lane tells of its device; may be called on any thread, also after `close`."""

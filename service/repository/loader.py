@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from service.batching.batcher import Batcher, OnDeviceLost, is_lost
-from service.buckets import Bucket, CostTable
 from service.cards import ModelCard
 from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.card import load_card
 from service.repository.layout import ModelFolder, VersionFolder
 from service.repository.served import ServedModel
-from service.runtime.protocol import Backend, Lane
-from service.runtime.warm_up import check_batch_invariance, warm_up
+from service.repository.start_up import OnProgress, Ready, StartUp
+from service.requests import Clock
+from service.runtime.golden import Reference
+from service.runtime.protocol import Backend
 from service.telemetry.recorder import ModelGauges, Recorder
 
 OpenBackend: TypeAlias = Callable[[ModelCard, VersionFolder, threading.Event], Backend]
@@ -29,30 +31,8 @@ The event is set when nobody waits for the load any more: what takes long, as bu
 MakeTask: TypeAlias = Callable[[ModelSpec], Task | None]
 """Makes what `/predict` does with a model. Raises ModelLoadFailed where the model does not fit its task."""
 
-
-@dataclass(frozen=True, slots=True)
-class LoadProgress:
-    """How far a model has come.
-
-    Attributes:
-        model: its name.
-        done: buckets that are warm, over all lanes.
-        total: buckets to warm, over all lanes.
-        bucket: the bucket that became warm; None when the warming begins, and once more when it is over or failed.
-    """
-
-    model: str
-    done: int
-    total: int
-    bucket: Bucket | None
-
-
-OnProgress: TypeAlias = Callable[[LoadProgress], None]
-"""Told of each step, on a worker thread."""
-
-
-class _CutOff(Exception):
-    """Ends a load that nobody waits for any more."""
+OpenModelReference: TypeAlias = Callable[[ModelSpec, VersionFolder], Reference | None]
+"""Opens what a model's buckets are compared with, or gives None where there is nothing; blocking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +47,27 @@ class _Opening:
 class _Prepared:
     batcher: Batcher
     spec: ModelSpec
-    costs: CostTable
+    ready: Ready
     task: Task | None
 
 
 class ModelLoader:
     """Makes served models. Knows backends and tasks only through the functions that it is given."""
 
-    def __init__(self, *, open_backend: OpenBackend, make_task: MakeTask, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        *,
+        open_backend: OpenBackend,
+        make_task: MakeTask,
+        recorder: Recorder,
+        open_reference: OpenModelReference = lambda spec, version: None,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
         self._open_backend = open_backend
         self._make_task = make_task
         self._recorder = recorder
+        self._open_reference = open_reference
+        self._clock = clock
 
     async def load(
         self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress, on_device_lost: OnDeviceLost
@@ -105,48 +95,31 @@ class ModelLoader:
             is_cut_off.set()
             await _close_unused(preparing)
             raise
-        batcher, spec = prepared.batcher, prepared.spec
+        batcher, spec, ready = prepared.batcher, prepared.spec, prepared.ready
         recorder = self._recorder.for_model(spec.name, spec.version, _gauges(batcher))
-        batcher.start(prepared.costs, recorder)
-        return ServedModel(spec, prepared.costs, batcher, recorder, prepared.task)
+        batcher.start(ready.costs, recorder, ready.unserved)
+        return ServedModel(spec, ready.costs, batcher, recorder, prepared.task, ready.unserved, ready.phase_ns)
 
     def _prepare(self, opening: _Opening, is_cut_off: threading.Event) -> _Prepared:
+        began_ns = self._clock()
         backend = self._open_backend(load_card(opening.folder.path), opening.version, is_cut_off)
         batcher = Batcher(backend, on_device_lost=opening.on_device_lost)
         try:
             task = self._make_task(backend.spec)
-            batcher.pool.start()
-            costs = self._warm_up(batcher, backend.spec, opening.on_progress, is_cut_off)
+            start_up = StartUp(
+                backend,
+                batcher.pool,
+                open_reference=lambda: self._open_reference(backend.spec, opening.version),
+                on_progress=opening.on_progress,
+                is_cut_off=is_cut_off,
+                clock=self._clock,
+            )
+            ready = start_up.run(began_ns)
         except BaseException as error:
             if not is_lost(error):
                 batcher.close()
             raise
-        return _Prepared(batcher, backend.spec, costs, task)
-
-    def _warm_up(
-        self, batcher: Batcher, spec: ModelSpec, on_progress: OnProgress, is_cut_off: threading.Event
-    ) -> CostTable:
-        """Warms every lane by itself, so that the costs of the first are not disturbed by the others."""
-        total = len(batcher.pool) * sum(1 for _ in spec.buckets.known())
-        done = 0
-
-        def on_bucket(bucket: Bucket) -> None:
-            nonlocal done
-            if is_cut_off.is_set():
-                raise _CutOff
-            done += 1
-            on_progress(LoadProgress(spec.name, done, total, bucket))
-
-        def prepare(lane: Lane) -> CostTable:
-            costs = warm_up(lane, spec, on_bucket)
-            check_batch_invariance(lane, spec)
-            return costs
-
-        on_progress(LoadProgress(spec.name, 0, total, None))
-        try:
-            return batcher.pool.call_each(prepare)[0]
-        finally:
-            on_progress(LoadProgress(spec.name, done, total, None))
+        return _Prepared(batcher, backend.spec, ready, task)
 
 
 async def _close_unused(preparing: asyncio.Future[_Prepared]) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from service.batching.batcher import Batcher
-from service.buckets import CostTable
+from service.buckets import Bucket, CostTable, Unserved
 from service.models import ModelSpec
 from service.pipeline.task import Task
+from service.repository.start_up import Phase
 from service.telemetry.recorder import ModelRecorder
+
+MAX_LACKS_SHOWN = 3
 
 
 class ModelState(Enum):
@@ -41,6 +45,8 @@ class ServedModel:
         batcher: takes its requests.
         recorder: counts them.
         task: what `/predict` makes of it; None serves raw tensors only.
+        unserved: buckets that failed at start-up and are not used, and why.
+        phase_ns: nanoseconds that each phase of its start-up took.
     """
 
     spec: ModelSpec
@@ -48,3 +54,20 @@ class ServedModel:
     batcher: Batcher
     recorder: ModelRecorder
     task: Task | None
+    unserved: Mapping[Bucket, Unserved]
+    phase_ns: Mapping[Phase, int]
+
+    @property
+    def lack(self) -> str:
+        """What it does not serve although its card and model say so, for people; empty if there is nothing."""
+        if not self.unserved:
+            return ""
+        total = sum(1 for _ in self.spec.buckets.known())
+        shown = [f"{bucket.label}: {each.detail}" for bucket, each in sorted(self.unserved.items(), key=_by_bucket)]
+        rest = len(shown) - MAX_LACKS_SHOWN
+        shown[MAX_LACKS_SHOWN:] = [f"and {rest} more"] if rest > 0 else []
+        return f"{len(self.unserved)} of {total} buckets are not served: {'; '.join(shown)}"
+
+
+def _by_bucket(item: tuple[Bucket, Unserved]) -> Bucket:
+    return item[0]

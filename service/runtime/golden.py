@@ -13,13 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from service.buckets import Bucket, DimSizes
+from service.buckets import Bucket
 from service.errors import ExecutionFailed
 from service.models import ModelSpec
-from service.requests import Batch, InferenceRequest
+from service.requests import Batch
 from service.runtime.differences import FLOAT_DTYPES, FloatArray, as_floats, largest_difference
 from service.runtime.protocol import Lane
-from service.runtime.synthetic import SEED, request_of, synthetic_request
+from service.runtime.synthetic import SEED, synthetic_request
 from service.tensors import DType, HostArray, TensorSpec
 
 # The largest values of each row. They stay where inputs lie that were normalised: a half-precision engine may
@@ -28,6 +28,10 @@ _ROW_SCALES = (0.5, 1.0, 2.0)
 
 # Floats this close count as equal: below it there is nothing that a direction could be told from.
 _ABSOLUTE_TOLERANCE = 1e-6
+
+
+class ReferenceFailed(ExecutionFailed):
+    """The reference could not answer, or answers for another model; it says nothing of the lane."""
 
 
 class Reference(Protocol):
@@ -44,7 +48,7 @@ class Reference(Protocol):
             In the order of `ModelSpec.outputs`; floats as FP16, FP32 or FP64 (never as BF16 bits).
 
         Raises:
-            ExecutionFailed: it cannot run on these shapes.
+            ReferenceFailed: it cannot run on these shapes.
         """
 
 
@@ -97,10 +101,14 @@ def compare(lane: Lane, reference: Reference, spec: ModelSpec, bucket: Bucket) -
     The reference is asked for each of the three distinct rows alone. Runs on the lane's thread, with no ticket open.
 
     Raises:
-        ExecutionFailed: the lane or the reference cannot run, or the reference's outputs have other shapes.
+        ReferenceFailed: the reference cannot run, or its outputs have other shapes than the lane's.
+        ExecutionFailed: the lane cannot run.
         DeviceError: the device failed.
     """
-    rows = [_row(spec, bucket.dims, index) for index in range(len(_ROW_SCALES))]
+    rows = [
+        synthetic_request(spec, bucket.dims, rows=1, seed=SEED + index, scale=scale)
+        for index, scale in enumerate(_ROW_SCALES)
+    ]
     wanted = [reference.run(row.inputs) for row in rows]
     answers: list[tuple[int, tuple[HostArray, ...]]] = []
     for first in range(0, len(rows), bucket.padded_size):
@@ -138,22 +146,13 @@ def similarity(wanted: FloatArray, got: FloatArray) -> float:
     return float(2.0 * (a @ b) / (a @ a + b @ b))
 
 
-def _row(spec: ModelSpec, dims: DimSizes, index: int) -> InferenceRequest:
-    """One row. Integers and bools begin with 1: a mask of zeros alone would leave a model nothing to look at."""
-    request = synthetic_request(spec, dims, rows=1, seed=SEED + index, scale=_ROW_SCALES[index])
-    for tensor, values in zip(spec.inputs, request.inputs, strict=True):
-        if values.ndim and (tensor.dtype.is_integer or tensor.dtype is DType.BOOL):
-            values[..., :1] = 1
-    return request_of(spec, request.inputs, dims=dims, rows=1)
-
-
 def _compare_output(bucket: Bucket, output: TensorSpec, rows: Sequence[tuple[HostArray, HostArray]]) -> Agreement:
     """The worst of (wanted, got); a row that a batch gave before, to the bit, is compared once."""
     seen: list[tuple[HostArray, HostArray]] = []
     figures: list[tuple[float, float]] = []
     for wanted, got in rows:
         if wanted.shape != got.shape:
-            raise ExecutionFailed(
+            raise ReferenceFailed(
                 f"output '{output.name}' has shape {list(got.shape)} in bucket {bucket.label}, the reference's has "
                 f"{list(wanted.shape)}; they are not the same model"
             )

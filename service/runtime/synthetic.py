@@ -15,11 +15,17 @@ SEED = 20240229
 
 
 def synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], scale: float = 1.0) -> HostArray:
-    """Values of `dtype` and `shape`: floats in [0, `scale`), integers and bools 0 or 1, BYTES empty."""
+    """Values of `dtype` and `shape`: floats in [0, `scale`), integers and bools 0 or 1, BYTES empty.
+
+    Of several integers or bools in a row the first is 1: a mask of zeros alone would leave a model nothing to look at.
+    """
     if dtype is DType.BYTES:
         return np.full(shape, b"", np.object_)
     if dtype is DType.BOOL or dtype.is_integer:
-        return rng.integers(0, 2, shape, np.uint8).astype(dtype.numpy)
+        ones = rng.integers(0, 2, shape, np.uint8)
+        if shape and shape[-1] > 1:
+            ones[..., 0] = 1
+        return ones.astype(dtype.numpy)
     values = rng.random(shape, np.float32) * np.float32(scale)
     return bfloat16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
 
@@ -27,15 +33,10 @@ def synthetic_values(rng: np.random.Generator, dtype: DType, shape: tuple[int, .
 def synthetic_request(
     spec: ModelSpec, dims: DimSizes, *, rows: int, seed: int = SEED, scale: float = 1.0
 ) -> InferenceRequest:
-    """A request of `rows` rows for every output; floats in [0, `scale`), the rest as `synthetic_values` says."""
+    """A request of `rows` rows for every output, which no client waits for; its values are `synthetic_values`."""
     rng = np.random.default_rng(seed)
     sizes = spec.dim_sizes(dims, rows)
     inputs = tuple(synthetic_values(rng, tensor.dtype, tensor.resolve(sizes), scale) for tensor in spec.inputs)
-    return request_of(spec, inputs, dims=dims, rows=rows)
-
-
-def request_of(spec: ModelSpec, inputs: tuple[HostArray, ...], *, dims: DimSizes, rows: int) -> InferenceRequest:
-    """A request of given inputs for every output, which no client waits for."""
     return InferenceRequest(
         inputs=inputs,
         rows=rows,

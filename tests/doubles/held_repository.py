@@ -14,8 +14,9 @@ from service.batching.pending import Pending
 from service.cards import BatchingCard, ModelCard
 from service.pipeline.task import Task
 from service.repository.layout import VersionFolder
-from service.repository.loader import LoadProgress, ModelLoader
+from service.repository.loader import ModelLoader
 from service.repository.registry import Registry
+from service.repository.start_up import LoadProgress
 from service.telemetry.recorder import ModelGauges, NullRecorder
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.recorder import KeepingRecorder

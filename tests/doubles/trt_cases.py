@@ -13,9 +13,10 @@ from service.buckets import Bucket
 from service.device_figures import MemoryOwner, MissReason
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
+from service.runtime.batch_invariance import KERNELS_PER_BUCKET, check_batch_invariance
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.trt.lane import LANE_DEPTH
-from service.runtime.warm_up import check_batch_invariance, warm_up
+from service.runtime.warm_up import warm_up
 from tests.doubles.onnx_batches import request_of
 from tests.doubles.trt_models import WIDE_BYTES, TrtBench, assert_right, batch_in, in_memory
 
@@ -68,10 +69,11 @@ class LaneCases:
     def test_the_warm_up_of_every_backend_passes(self, bench: TrtBench, name: str) -> None:
         backend = bench.open(name)
         lane = bench.lane(backend, warm=False)
-        costs = warm_up(lane, backend.spec, lambda bucket: None)
-        check_batch_invariance(lane, backend.spec)
-        assert set(costs.measured_ns) == set(backend.spec.buckets.known())
-        assert all(cost_ns > 0 for cost_ns in costs.measured_ns.values())
+        warmth = warm_up(lane, backend.spec, lambda bucket: None, first_run_counts=False)
+        assert check_batch_invariance(lane, backend.spec, KERNELS_PER_BUCKET) == {}
+        assert warmth.unserved == {}
+        assert set(warmth.costs.measured_ns) == set(backend.spec.buckets.known())
+        assert all(cost_ns > 0 for cost_ns in warmth.costs.measured_ns.values())
 
     @pytest.mark.parametrize("memory", ["pageable", "pinned", "registered", "mixed"])
     @pytest.mark.parametrize("name", ["wide", "long"])

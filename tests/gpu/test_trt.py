@@ -18,11 +18,11 @@ from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch
 from service.runtime.cuda.device import Cuda, LiveCounts
+from service.runtime.synthetic import synthetic_batch
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.flavour import Flavour, find_flavour
 from service.runtime.trt.inspector import inspect
 from service.runtime.trt.plan import read_header
-from service.runtime.warm_up import synthetic_batch
 from service.tensors import HostArray
 from tests.doubles.trt_cases import LaneCases
 from tests.doubles.trt_models import MODELS, TrtBench, batch_in

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from service import app as app_module
-from service.repository.loader import LoadProgress
+from service.repository.start_up import LoadProgress
 from tests.doubles import onnx_models
 from tests.doubles.running_app import WAIT_S, running
 from tests.doubles.running_server import add_model

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.bfloat16 import bfloat16_values
-from service.errors import ExecutionFailed, ModelLoadFailed
+from service.errors import ModelLoadFailed
 from service.models import ModelSpec
+from service.runtime.golden import ReferenceFailed
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors, without_paths
 from service.tensors import DType, HostArray, TensorSpec
 
@@ -30,7 +31,7 @@ class OnnxReference:
         """As `Reference.run`: an input is cast where the ONNX model wants another type than `spec` has.
 
         Raises:
-            ExecutionFailed: ONNX Runtime cannot run on them.
+            ReferenceFailed: ONNX Runtime cannot run on them.
         """
         feeds = {
             own.name: _cast(values, given.dtype, own.dtype)
@@ -39,7 +40,7 @@ class OnnxReference:
         try:
             return tuple(self._session.run(self._output_names, feeds))
         except Exception as error:
-            raise ExecutionFailed(
+            raise ReferenceFailed(
                 f"ONNX Runtime cannot run {self._model_path.name} as the reference: "
                 f"{without_paths(str(error), self._model_path)}"
             ) from error

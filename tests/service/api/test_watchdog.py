@@ -65,7 +65,7 @@ class Queue:
         self.batcher = Batcher(self.backend, on_device_lost=lambda error: None)
 
     async def __aenter__(self) -> Queue:
-        await asyncio.to_thread(self.batcher.pool.start)
+        await asyncio.to_thread(self.batcher.pool.grow, 1)
         self.batcher.start(linear_costs(make_spec(), fixed_us=1, row_us=1), KeepingRecorder())
         self.running = self.submit()
         await begun(self.backend)

@@ -11,7 +11,7 @@ import pytest
 
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
-from service.buckets import Bucket
+from service.buckets import Bucket, Unserved, UnservedReason
 from service.cards import BatchingCard
 from service.errors import (
     ClientGone,
@@ -29,6 +29,8 @@ from tests.doubles.held_backend import HeldBackend
 from tests.doubles.recorder import KeepingRecorder
 from tests.doubles.requests import linear_costs, make_request, make_spec
 
+WRONG = Unserved(UnservedReason.DIFFERS_FROM_REFERENCE, "agrees by 0.7 alone")
+
 
 class Bench:
     """A started batcher and everything around it."""
@@ -40,7 +42,7 @@ class Bench:
         lanes: int = 1,
         depth: int = 1,
         held: bool = True,
-        unserved: Mapping[Bucket, str] = MappingProxyType({}),
+        unserved: Mapping[Bucket, Unserved] = MappingProxyType({}),
     ) -> None:
         self.spec = spec
         self.unserved = unserved
@@ -51,7 +53,7 @@ class Bench:
         self.batcher = Batcher(self.backend, on_device_lost=self.lose, clock=self.clock)
 
     async def __aenter__(self) -> Bench:
-        await asyncio.to_thread(self.batcher.pool.start)
+        await asyncio.to_thread(self.batcher.pool.grow, self.backend.lane_count)
         self.batcher.start(linear_costs(self.spec, fixed_us=1000, row_us=10), self.recorder, self.unserved)
         return self
 
@@ -325,7 +327,7 @@ async def test_a_queue_delay_ends():
 
 async def test_what_a_missing_bucket_held_runs_in_the_next_that_covers_it():
     spec = make_spec(max_batch_size=4, dims={"width": (4, 8)})
-    unserved = {Bucket(1, (4,)): "differs", Bucket(4, (4,)): "differs", Bucket(4, (8,)): "cannot run"}
+    unserved = dict.fromkeys((Bucket(1, (4,)), Bucket(4, (4,)), Bucket(4, (8,))), WRONG)
     async with Bench(spec, held=False, unserved=unserved) as bench:
         for rows, width in ((1, 3), (2, 4), (1, 8)):
             await bench.submit(rows, dims=(width,)).future
@@ -334,7 +336,7 @@ async def test_what_a_missing_bucket_held_runs_in_the_next_that_covers_it():
 
 
 async def test_a_shape_that_no_bucket_serves_any_more_is_refused_with_the_reason():
-    async with Bench(make_spec(max_batch_size=4), held=False, unserved={Bucket(4): "agrees by 0.7 alone"}) as bench:
+    async with Bench(make_spec(max_batch_size=4), held=False, unserved={Bucket(4): WRONG}) as bench:
         with pytest.raises(NotReady, match=r"does not serve bucket 4, nor one that.*agrees by 0\.7 alone"):
             bench.submit(rows=3)
         await bench.submit(rows=2).future

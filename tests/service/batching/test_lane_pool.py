@@ -59,7 +59,7 @@ def benches() -> Iterator[list[Bench]]:
 def start(benches: list[Bench], **options: int | bool) -> Bench:
     bench = Bench(**options)  # type: ignore[arg-type]
     benches.append(bench)
-    bench.pool.start()
+    bench.pool.grow(bench.backend.lane_count)
     return bench
 
 
@@ -123,7 +123,7 @@ def test_an_error_while_rows_are_copied_in_fails_its_batch_alone(
     benches: list[Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = start(benches, depth=2, held=False)
-    lane = bench.pool.call_each(lambda lane: lane)[0]
+    lane = bench.pool.call(0, lambda lane: lane)
     enqueue = lane.enqueue
 
     def failing(one: Batch) -> object:
@@ -148,8 +148,8 @@ def test_a_call_runs_on_the_lane_s_thread_after_the_batches_before_it(benches: l
     bench.pool.dispatch(0, batch())
     bench.pool.dispatch(0, batch())
     bench.backend.let(2)
-    counts = bench.pool.call_each(lambda lane: (bench.backend.open_count, threading.current_thread().name))
-    assert counts == ((0, "lane-m-0"),)
+    counts = bench.pool.call(0, lambda lane: (bench.backend.open_count, threading.current_thread().name))
+    assert counts == (0, "lane-m-0")
     assert len(bench.done.threads) == 2
 
 
@@ -160,22 +160,51 @@ def test_a_call_gives_its_error_to_the_caller_and_the_lane_goes_on(benches: list
         raise ModelLoadFailed("not these rows")
 
     with pytest.raises(ModelLoadFailed, match="not these rows"):
-        bench.pool.call_each(fail)
+        bench.pool.call(0, fail)
     bench.pool.dispatch(0, batch())
     assert isinstance(bench.done.next()[2], BatchResult)
 
 
-def test_calls_go_to_one_lane_after_another(benches: list[Bench]) -> None:
+def test_calls_to_all_lanes_run_at_once(benches: list[Bench]) -> None:
     bench = start(benches, lanes=3, held=False)
-    running: list[str] = []
+    together = threading.Barrier(3)
 
     def function(lane: Lane) -> str:
-        running.append(threading.current_thread().name)
-        assert len(running) == 1
-        return running.pop()
+        together.wait(WAIT_S)
+        return threading.current_thread().name
 
-    assert bench.pool.call_each(function) == ("lane-m-0", "lane-m-1", "lane-m-2")
+    assert bench.pool.call_together(function) == ("lane-m-0", "lane-m-1", "lane-m-2")
+
+
+def test_a_call_to_all_lanes_ends_when_all_are_done_though_one_fails(benches: list[Bench]) -> None:
+    bench = start(benches, lanes=2, held=False)
+    first_has_failed = threading.Event()
+    ended: list[str] = []
+
+    def function(lane: Lane) -> None:
+        if threading.current_thread().name == "lane-m-0":
+            first_has_failed.set()
+            raise ModelLoadFailed("not these rows")
+        assert first_has_failed.wait(WAIT_S)
+        ended.append("lane-m-1")
+
+    with pytest.raises(ModelLoadFailed, match="not these rows"):
+        bench.pool.call_together(function)
+    assert ended == ["lane-m-1"]
+
+
+def test_lanes_can_be_added_and_given_back(benches: list[Bench]) -> None:
+    bench = start(benches, lanes=1, held=False)
+    bench.pool.grow(3)
     assert len(bench.pool) == 3
+    bench.pool.shrink(2)
+    assert len(bench.pool) == 2
+    assert bench.backend.closed_lanes == 1
+    bench.pool.dispatch(1, batch())
+    assert isinstance(bench.done.next()[2], BatchResult)
+    bench.pool.grow(2)
+    bench.pool.shrink(2)
+    assert (len(bench.pool), bench.backend.closed_lanes) == (2, 1)
 
 
 def test_closing_finishes_what_was_given_then_the_lanes_then_the_backend(benches: list[Bench]) -> None:
@@ -205,7 +234,7 @@ def test_a_pool_that_was_never_started_closes_its_backend() -> None:
     assert bench.backend.closed_lanes == 0
 
 
-def test_a_lane_that_cannot_be_made_closes_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_that_cannot_be_made_is_told_and_those_before_it_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(lanes=3)
     create = bench.backend.create_lane
     asked: list[int] = []
@@ -218,8 +247,10 @@ def test_a_lane_that_cannot_be_made_closes_those_before_it(monkeypatch: pytest.M
 
     monkeypatch.setattr(bench.backend, "create_lane", create_lane)
     with pytest.raises(ModelLoadFailed, match="the device is full"):
-        bench.pool.start()
+        bench.pool.grow(bench.backend.lane_count)
     assert asked == [0, 1]
+    assert len(bench.pool) == 1
+    bench.pool.close()
     assert bench.backend.closed_lanes == 1
     assert bench.backend.is_closed
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
@@ -232,8 +263,8 @@ def test_a_lane_thread_can_be_closed_before_its_start() -> None:
 def test_figures_of_every_lane_are_read_from_any_thread_before_and_after_its_life(benches: list[Bench]) -> None:
     bench = Bench(lanes=2, held=False)
     benches.append(bench)
-    assert bench.pool.figures() == (LaneFigures(), LaneFigures())
-    bench.pool.start()
+    assert bench.pool.figures() == ()
+    bench.pool.grow(bench.backend.lane_count)
     bench.backend.figures.update({0: LaneFigures(h2d_bytes=7), 1: LaneFigures(h2d_bytes=9)})
     assert [lane.h2d_bytes for lane in bench.pool.figures()] == [7, 9]
     bench.pool.close()

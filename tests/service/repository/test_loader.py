@@ -21,9 +21,10 @@ from service.device_figures import LaneFigures
 from service.errors import CardError, DeviceError, ModelLoadFailed
 from service.repository import loader as loader_module
 from service.repository.layout import find
-from service.repository.loader import LoadProgress, ModelLoader
+from service.repository.loader import ModelLoader
 from service.repository.registry import Registry
 from service.repository.served import ServedModel
+from service.repository.start_up import LoadProgress, Phase
 from tests.doubles import onnx_models
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.held_repository import KeepingServerRecorder, begun
@@ -87,15 +88,19 @@ async def test_progress_tells_the_beginning_each_bucket_of_each_lane_and_the_end
     backend = HeldBackend(make_spec(max_batch_size=2), clock=time.monotonic_ns, lane_count=2, held=False)
     bench = Bench(tmp_path, backend)
     await close(await bench.load())
-    told = [(step.model, step.done, step.total, step.bucket and step.bucket.label) for step in bench.progress]
+    assert {(step.model, step.total) for step in bench.progress} == {("m", 4)}
+    told = [(step.done, step.phase.value, step.bucket and step.bucket.label) for step in bench.progress]
     assert told == [
-        ("m", 0, 4, None),
-        ("m", 1, 4, "2"),
-        ("m", 2, 4, "1"),
-        ("m", 3, 4, "2"),
-        ("m", 4, 4, "1"),
-        ("m", 4, 4, None),
+        (0, "warm_up", None),
+        (1, "warm_up", "2"),
+        (2, "warm_up", "1"),
+        (2, "checks", None),
+        (2, "lanes", None),
+        (3, "lanes", "2"),
+        (4, "lanes", "1"),
+        (4, "lanes", None),
     ]
+    assert [step.is_over for step in bench.progress] == [False] * 7 + [True]
 
 
 async def test_a_model_of_exact_sizes_has_nothing_to_warm_but_begins_and_ends(tmp_path: Path) -> None:
@@ -103,7 +108,8 @@ async def test_a_model_of_exact_sizes_has_nothing_to_warm_but_begins_and_ends(tm
     bench = Bench(tmp_path, backend)
     served = await bench.load()
     assert served.costs.measured_ns == {}
-    assert [(step.done, step.total, step.bucket) for step in bench.progress] == [(0, 0, None)] * 2
+    assert {(step.done, step.total, step.bucket) for step in bench.progress} == {(0, 0, None)}
+    assert [step.is_over for step in bench.progress] == [False, False, False, True]
     await close(served)
 
 
@@ -159,8 +165,11 @@ async def test_a_failure_while_warming_closes_the_lanes_and_ends_the_progress(tm
     with pytest.raises(ModelLoadFailed, match="rows depend"):
         await bench.load()
     assert backend.is_closed
-    assert backend.closed_lanes == 2
-    assert [step.bucket for step in bench.progress] == [None, None]
+    assert backend.closed_lanes == 1
+    assert [(step.phase, step.bucket, step.is_over) for step in bench.progress] == [
+        (Phase.WARM_UP, None, False),
+        (Phase.WARM_UP, None, True),
+    ]
     assert lane_threads() == []
 
 
@@ -228,7 +237,7 @@ async def test_a_load_that_is_cancelled_at_its_last_moment_is_closed_too(tmp_pat
     is_over = threading.Event()
 
     def on_progress(step: LoadProgress) -> None:
-        if step.bucket is None and step.done:
+        if step.is_over:
             is_over.set()
 
     folder = find(tmp_path, "m")

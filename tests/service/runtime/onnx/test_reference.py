@@ -12,9 +12,9 @@ from onnx import TensorProto
 from service.bfloat16 import bfloat16_bits
 from service.buckets import Bucket
 from service.cards import ModelCard
-from service.errors import ExecutionFailed, ModelLoadFailed
+from service.errors import ModelLoadFailed
 from service.models import ModelSpec
-from service.runtime.golden import compare
+from service.runtime.golden import ReferenceFailed, compare
 from service.runtime.onnx.backend import OnnxBackend
 from service.runtime.onnx.reference import open_reference
 from service.tensors import DType, HostArray
@@ -91,7 +91,7 @@ def test_a_run_that_fails_says_so_without_the_servers_paths(tmp_path: Path) -> N
     make = partial(onnx_models.make_identity, element_type=TensorProto.FLOAT, dims=("batch", 16))
     spec = opened(tmp_path, make).spec
     reference = open_reference(tmp_path / "model.onnx", spec, cpu_threads=1)
-    with pytest.raises(ExecutionFailed, match=r"cannot run model\.onnx as the reference") as caught:
+    with pytest.raises(ReferenceFailed, match=r"cannot run model\.onnx as the reference") as caught:
         reference.run([np.ones((1, 3), np.float32)])
     assert str(tmp_path) not in caught.value.message
 

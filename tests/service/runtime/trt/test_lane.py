@@ -282,8 +282,8 @@ def test_lanes_behind_a_pool(bench: FakeBench) -> None:
     done: SimpleQueue[tuple[Batch, object]] = SimpleQueue()
     backend = bench.open("double", lanes=LanesCard(count=2))
     pool = LanePool(backend, lambda lane_id, each, outcome: done.put((each, outcome)))
-    pool.start()
-    pool.call_each(lambda lane: [lane.warm_up(bucket) for bucket in backend.spec.buckets.known()])
+    pool.grow(backend.lane_count)
+    pool.call_together(lambda lane: [lane.warm_up(bucket) for bucket in backend.spec.buckets.known()])
     sent = [batch(bench, size=1 + number % 8, seed=number) for number in range(20)]
     for number, each in enumerate(sent):
         pool.dispatch(number % 2, each)
