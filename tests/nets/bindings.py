@@ -71,13 +71,17 @@ class Wheel:
         return f"{self.project} {self.version}"
 
 
-WHEELS = (
-    Wheel("tensorrt_bindings", "8.6.1", "tensorrt_bindings"),
+OLDEST = Wheel("tensorrt_bindings", "8.6.1", "tensorrt_bindings")
+FIRST_OF_10 = Wheel("tensorrt_cu12_bindings", "10.0.1", "tensorrt_bindings")
+"""These two were not made for the newest Pythons."""
+
+NEWEST = (
     Wheel("tensorrt_cu13_bindings", "10.16.1.11", "tensorrt_bindings"),
     Wheel("tensorrt_cu13_bindings", "11.4.0.106", "tensorrt_bindings"),
     Wheel("tensorrt_lean_cu13_bindings", "10.16.1.11", "tensorrt_lean_bindings"),
     Wheel("tensorrt_lean_cu13_bindings", "11.4.0.106", "tensorrt_lean_bindings"),
 )
+WHEELS = (OLDEST, FIRST_OF_10, *NEWEST)
 
 
 @dataclass(frozen=True)

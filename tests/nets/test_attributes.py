@@ -1,4 +1,4 @@
-"""Every name of TensorRT's API that we use exists in the real bindings of 8.6, 10.16 and 11.4, full and lean.
+"""Every name of TensorRT's API that we use exists in the real bindings of 8.6, 10.0, 10.16 and 11.4, full and lean.
 
 No TensorRT and no GPU is needed: see `bindings.py` and `uses.py`. Where versions differ our modules ask with `hasattr`;
 such a name must exist in one of the bindings at least. What is used where a name is absent is in `INSTEAD_OF`.
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from service.runtime.trt.engine import _DTYPES
-from tests.nets.bindings import WHEELS, Bindings, describe
+from tests.nets.bindings import NEWEST, OLDEST, WHEELS, Bindings, describe
 from tests.nets.uses import FOREIGN, MODULE, Analysis, Use, analyse
 
 ROOT = Path(__file__).parents[2]
@@ -71,9 +71,9 @@ TOGETHER_WITH = {
 
 
 @pytest.fixture(scope="module")
-def all_bindings() -> list[Bindings]:
-    """Those of the newest versions are needed by every test, to know what calls return."""
-    return [describe(wheel) for wheel in WHEELS if not wheel.version.startswith("8.")]
+def newest() -> list[Bindings]:
+    """Every test needs them, to know what calls return."""
+    return [describe(wheel) for wheel in NEWEST]
 
 
 def analyses(paths: Iterable[Path], known: list[Bindings]) -> list[Analysis]:
@@ -123,30 +123,30 @@ def takes(parameters: list[str], use: Use) -> bool:
     return set(use.keywords) <= set(parameters[use.positions :]) and use.positions <= len(parameters)
 
 
-def test_every_object_is_understood(all_bindings: list[Bindings]) -> None:
-    found = analyses((*RUNTIME, *BUILDER), all_bindings)
+def test_every_object_is_understood(newest: list[Bindings]) -> None:
+    found = analyses((*RUNTIME, *BUILDER), newest)
     assert [problem for analysis in found for problem in analysis.problems] == []
     assert sum(len(analysis.uses) for analysis in found) > 60
 
 
 @pytest.mark.parametrize("wheel", WHEELS, ids=lambda wheel: wheel.label)
-def test_every_name_that_we_use_exists(wheel: object, all_bindings: list[Bindings]) -> None:
+def test_every_name_that_we_use_exists(wheel: object, newest: list[Bindings]) -> None:
     bindings = describe(wheel)  # type: ignore[arg-type]
-    found = analyses(RUNTIME if bindings.is_lean else (*RUNTIME, *BUILDER), all_bindings)
-    everything = analyses((*RUNTIME, *BUILDER), all_bindings)
+    found = analyses(RUNTIME if bindings.is_lean else (*RUNTIME, *BUILDER), newest)
+    everything = analyses((*RUNTIME, *BUILDER), newest)
     probed = {use.name for analysis in everything for use in analysis.uses if use.is_probed}
     uses = [use for analysis in found for use in analysis.uses if not use.is_probed]
     assert [words for use in uses if (words := complaint(bindings, use, probed))] == []
 
 
-def test_every_name_that_we_ask_for_exists_somewhere(all_bindings: list[Bindings]) -> None:
-    oldest = describe(WHEELS[0])
-    for analysis in analyses((*RUNTIME, *BUILDER), all_bindings):
+def test_every_name_that_we_ask_for_exists_somewhere(newest: list[Bindings]) -> None:
+    oldest = describe(OLDEST)
+    for analysis in analyses((*RUNTIME, *BUILDER), newest):
         asked = {use.name for use in analysis.uses if use.is_probed} | analysis.words
-        unknown = [name for name in asked if not any(anywhere(each, name) for each in (oldest, *all_bindings))]
+        unknown = [name for name in asked if not any(anywhere(each, name) for each in (oldest, *newest))]
         assert unknown == []
 
 
-def test_the_types_that_we_serve_are_those_of_the_newest(all_bindings: list[Bindings]) -> None:
-    for bindings in all_bindings:
+def test_the_types_that_we_serve_are_those_of_the_newest(newest: list[Bindings]) -> None:
+    for bindings in newest:
         assert set(_DTYPES) <= set(bindings.classes["DataType"]), bindings.label
