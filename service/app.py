@@ -287,7 +287,11 @@ def _warn_if_older(card: ModelCard, plan: Path, onnx: Path | None) -> None:
     from service.runtime.trt.manifest import read_manifest  # noqa: PLC0415
 
     manifest = read_manifest(plan)
-    if onnx is not None and manifest is not None and manifest.is_built_from(onnx) is False:
+    try:
+        is_other = onnx is not None and manifest is not None and manifest.is_built_from(onnx) is False
+    except OSError:  # a model that cannot be read is not what is served
+        return
+    if onnx is not None and is_other:
         _log.warning(
             "model '%s': %s is older than the %s beside it, or of another model; `inferlane build %s` builds it again",
             card.name,

@@ -303,8 +303,8 @@ class CardFile(Section):
     )
     backend: Literal["auto", "onnxruntime", "tensorrt"] = Field(
         "auto",
-        description="What runs the model. `auto` is TensorRT where the version has a plan and this machine runs "
-        "TensorRT, else ONNX Runtime. Plans are built elsewhere, for instance with `trtexec`.",
+        description="What runs the model. `auto` is TensorRT where this machine runs it and the version has a plan, or "
+        "one can be built from its ONNX model; else ONNX Runtime.",
         examples=["onnxruntime"],
     )
     labels: str | list[str] = Field(

@@ -59,6 +59,7 @@ def is_killed(request: BuildRequest) -> NoReturn:
 
 
 def says_nothing(request: BuildRequest) -> int:
+    print("a library's banner", flush=True)
     print("Traceback: something", file=sys.stderr)
     return 3
 
