@@ -96,7 +96,7 @@ class ModelLoader:
             await _close_unused(preparing)
             raise
         batcher, spec, ready = prepared.batcher, prepared.spec, prepared.ready
-        recorder = self._recorder.for_model(spec.name, spec.version, _gauges(batcher))
+        recorder = self._recorder.for_model(spec.name, spec.version, _gauges(batcher, ready))
         batcher.start(ready.costs, recorder, ready.unserved)
         return ServedModel(spec, ready.costs, batcher, recorder, prepared.task, ready.unserved, ready.phase_ns)
 
@@ -129,7 +129,7 @@ async def _close_unused(preparing: asyncio.Future[_Prepared]) -> None:
         await asyncio.to_thread(preparing.result().batcher.close)
 
 
-def _gauges(batcher: Batcher) -> ModelGauges:
+def _gauges(batcher: Batcher, ready: Ready) -> ModelGauges:
     return ModelGauges(
         queued_requests=lambda: batcher.queued_requests,
         queued_bytes=lambda: batcher.queued_bytes,
@@ -138,4 +138,6 @@ def _gauges(batcher: Batcher) -> ModelGauges:
         busy_lanes=lambda: batcher.busy_lanes,
         lane_figures=batcher.pool.figures,
         weights_bytes=lambda: batcher.pool.weights_bytes,
+        unserved=ready.unserved,
+        startup_ns={phase.value: duration_ns for phase, duration_ns in ready.phase_ns.items()},
     )

@@ -17,6 +17,7 @@ from service.telemetry.gpu_families import gpu_families, triton_gpu_families
 from service.telemetry.histogram import Histograms
 from service.telemetry.metric_spec import MetricSpec
 from service.telemetry.metrics import LANE_STAGES, STAGES
+from service.telemetry.startup_families import startup_families
 from service.telemetry.totals import BatchTotals
 from service.telemetry.triton_names import triton_families
 from service.units import NS_PER_S
@@ -63,6 +64,7 @@ class FiguresCollector(Collector):
         yield from _request_families(figures.models)
         yield from _batch_families(figures.models)
         yield from device_families(figures.models)
+        yield from startup_families(figures.models)
         yield from _gauge_families(figures.models)
         yield number_family(
             metrics.UNATTRIBUTED_FAILURES,

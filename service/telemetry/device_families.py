@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
 from service.buckets import Bucket
 from service.telemetry import metrics
-from service.telemetry.device_totals import bucket_labels
+from service.telemetry.bucket_labels import bucket_labels, sums_by_label
 from service.telemetry.families import LabelledNumber, number_family
 from service.telemetry.figures import ModelFigures
 
@@ -61,9 +60,5 @@ def _labels(model: ModelFigures) -> dict[Bucket, str]:
 def _by_bucket(
     model: ModelFigures, labels: Mapping[Bucket, str], numbers: Mapping[Bucket, int]
 ) -> Iterator[LabelledNumber]:
-    """The numbers under their buckets' labels; those under the label that many share are added up."""
-    sums: Counter[str] = Counter()
-    for bucket, number in numbers.items():
-        sums[labels[bucket]] += number
-    for label, total in sums.items():
+    for label, total in sums_by_label(labels, numbers).items():
         yield (model.name, model.version, label), total

@@ -1,6 +1,6 @@
 """What the lanes of one model version tell of their device, added up.
 
-Promises: counters never fall over reloads, and labels of buckets are bounded as those of the batches are.
+Promises: counters of several loads add up, so that they never fall.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from service.buckets import Bucket
 from service.device_figures import LaneFigures, MemoryOwner, MissReason
-from service.telemetry.metrics import MAX_BUCKET_LABELS, OTHER_BUCKETS
 
 K = TypeVar("K")
 
@@ -86,14 +85,6 @@ def device_bytes(lanes: Sequence[LaneFigures], weights_bytes: int) -> dict[Memor
     for lane in owned:
         totals = _sum(totals, lane.device_bytes)
     return dict(totals)
-
-
-def bucket_labels(buckets: Iterable[Bucket]) -> dict[Bucket, str]:
-    """A label per bucket: its own for the first `MAX_BUCKET_LABELS`, one for all the others."""
-    return {
-        bucket: bucket.label if index < MAX_BUCKET_LABELS else OTHER_BUCKETS
-        for index, bucket in enumerate(dict.fromkeys(buckets))
-    }
 
 
 def _sum(one: Mapping[K, int], other: Mapping[K, int]) -> dict[K, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from service.buckets import Bucket
+from service.buckets import Bucket, Unserved
 from service.device_figures import LaneFigures, MemoryOwner, MissReason
 from service.telemetry.device_totals import DeviceTotals
 from service.telemetry.gpu_figures import GpuFigures
@@ -15,7 +16,7 @@ from service.telemetry.totals import BatchTotals, RequestTotals
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelGauges:
-    """Ways to ask a loaded model for its present state; called by scrapes, on any thread.
+    """Ways to ask a loaded model for its present state, called by scrapes on any thread, and what start-up found.
 
     Attributes:
         queued_requests: requests that wait for a lane.
@@ -25,6 +26,8 @@ class ModelGauges:
         busy_lanes: those that run a batch.
         lane_figures: what each lane tells of its device.
         weights_bytes: device memory of what the lanes share.
+        unserved: buckets that no batch may use, and why.
+        startup_ns: how long each phase of its start-up took, by the phase's name, in their order.
     """
 
     queued_requests: Callable[[], int]
@@ -34,6 +37,8 @@ class ModelGauges:
     busy_lanes: Callable[[], int]
     lane_figures: Callable[[], Sequence[LaneFigures]] = tuple
     weights_bytes: Callable[[], int] = int
+    unserved: Mapping[Bucket, Unserved] = field(default_factory=lambda: MappingProxyType({}))
+    startup_ns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -131,6 +131,18 @@ DEVICE_MEMORY = MetricSpec(
     "Device memory that the model holds, by owner, over all of its lanes.",
     (*MODEL, "owner"),
 )
+BUCKETS_UNSERVED = MetricSpec(
+    "inferlane_buckets_unserved",
+    MetricKind.GAUGE,
+    "Buckets that no batch may use, because they failed a check at start-up, by reason; the index says more.",
+    (*MODEL, "bucket", "reason"),
+)
+STARTUP = MetricSpec(
+    "inferlane_startup_seconds",
+    MetricKind.GAUGE,
+    "Time that each phase of the model's latest start-up took; the phases follow each other.",
+    (*MODEL, "phase"),
+)
 LANE_BUSY = MetricSpec(
     "inferlane_lane_busy_seconds_total",
     MetricKind.COUNTER,
@@ -183,6 +195,8 @@ OWN = (
     GRAPHS_MISSING,
     COPIED_BYTES,
     DEVICE_MEMORY,
+    BUCKETS_UNSERVED,
+    STARTUP,
     LANE_BUSY,
     QUEUE_REQUESTS,
     QUEUE_BYTES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from service.buckets import UnservedReason
 from service.device_figures import MemoryOwner, MissReason
 from service.telemetry.gpu_figures import ClockEvent
 from service.telemetry.metric_spec import MetricKind, MetricSpec
@@ -78,6 +79,7 @@ def metrics_reference() -> str:
         f"\nReasons, which are outcomes apart from `ok`: {_codes(REASONS)}.\n",
         f"\nStages on a lane: {_codes(LANE_STAGES)}.\n",
         f"\nReasons for which a bucket has no CUDA Graph: {_codes(reason.value for reason in MissReason)}.\n",
+        f"\nReasons for which a bucket is not served: {_codes(reason.value for reason in UnservedReason)}.\n",
         f"\nOwners of device memory: {_codes(owner.value for owner in MemoryOwner)}.\n",
         "\nGraphs, copies and device memory have no samples for a model on the CPU.\n",
         f"\nWhat may hold a GPU's clocks down: {_codes(event.value for event in ClockEvent)}.\n",

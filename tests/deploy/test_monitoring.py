@@ -9,6 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from service.buckets import UnservedReason
 from service.device_figures import MissReason
 from service.telemetry.gpu_figures import ClockEvent
 from service.telemetry.metric_spec import MetricSpec
@@ -27,8 +28,11 @@ ALERTS = [rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())[
 
 NAME = re.compile(r"\b((?:inferlane|nv|process|python)_\w+)(?:\{([^}]*)\})?")
 VALUED_MATCHER = re.compile(r"(\w+)\s*(?:=~|!=|!~|=)\s*\"([^\"$]*)\"")
-MISSES = {reason.value for reason in MissReason}
-CLOCK_EVENTS = {event.value for event in ClockEvent}
+VALUES = {
+    "outcome": {"ok", *REASONS},
+    "stage": set(STAGES),
+    "reason": {reason.value for reasons in (MissReason, UnservedReason, ClockEvent) for reason in reasons},
+}
 MATCHER = re.compile(r"(\w+)\s*(?:=~|!=|!~|=)")
 LABELS_OF_A_SCRAPE = ("job", "instance")
 
@@ -44,12 +48,13 @@ def library_names() -> set[str]:
 
 
 def unknown_values(expression: str) -> set[str]:
-    """Values of matchers that the metric never takes; for the labels whose values are declared."""
-    unknown = set()
-    for label, values in VALUED_MATCHER.findall(expression):
-        allowed = {"outcome": {"ok", *REASONS}, "reason": MISSES | CLOCK_EVENTS, "stage": set(STAGES)}.get(label)
-        unknown |= set(values.split("|")) - (allowed if allowed is not None else set(values.split("|")))
-    return unknown
+    """Values in matchers of those labels whose values are declared."""
+    return {
+        value
+        for label, values in VALUED_MATCHER.findall(expression)
+        for value in values.split("|")
+        if label in VALUES and value not in VALUES[label]
+    }
 
 
 def unknown_names(expression: str) -> set[str]:

@@ -93,6 +93,7 @@ async def test_graphs_copies_and_memory_of_a_plan(repository: Path, nvml: FakeNv
     assert grown("inferlane_copied_bytes_total", **LABELS, direction="d2h") == 3 * 4 * WIDTH
     assert value(after, "inferlane_bucket_stage_seconds_total", **bucket, stage="compute") > 0
     assert value(after, "inferlane_device_memory_bytes", **LABELS, owner="buffers") > 0
+    assert value(after, "inferlane_startup_seconds", **LABELS, phase="warm_up") > 0
 
 
 async def test_the_gpu_of_a_plan_is_sampled(repository: Path, nvml: FakeNvml) -> None:

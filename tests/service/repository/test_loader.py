@@ -17,8 +17,9 @@ import pytest
 
 from service.app import open_backend
 from service.batching.batcher import Batcher
+from service.buckets import Bucket
 from service.device_figures import LaneFigures
-from service.errors import CardError, DeviceError, ModelLoadFailed
+from service.errors import CardError, DeviceError, ExecutionFailed, ModelLoadFailed
 from service.repository import loader as loader_module
 from service.repository.layout import find
 from service.repository.loader import ModelLoader
@@ -140,6 +141,18 @@ async def test_gauges_follow_the_batcher(tmp_path: Path) -> None:
     backend.let(2)
     await asyncio.gather(*(item.future for item in items))
     assert values() == (0, 0, 0, 0, 1)
+    await close(served)
+
+
+async def test_the_recorder_is_told_what_start_up_found_and_how_long_it_took(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(max_batch_size=4), clock=time.monotonic_ns, held=False)
+    backend.fails_on = lambda request: ExecutionFailed("no kernel") if request.rows == 4 else None
+    bench = Bench(tmp_path, backend)
+    served = await bench.load()
+    gauges = bench.recorder.gauges["m", "1"]
+    assert {bucket: why.reason.value for bucket, why in gauges.unserved.items()} == {Bucket(4): "cannot_run"}
+    assert list(gauges.startup_ns) == ["open", "warm_up", "checks", "lanes"]
+    assert list(gauges.startup_ns.values()) == list(served.phase_ns.values())
     await close(served)
 
 

@@ -1,7 +1,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.buckets import Bucket
+from service.buckets import Bucket, Unserved, UnservedReason
 from service.device_figures import GraphMiss, LaneFigures, MemoryOwner, MissReason
 from service.requests import BatchTimings, StageTimings
 from service.telemetry.gpu_figures import ClockEvent, GpuFigures, Reading
@@ -18,6 +18,7 @@ LANE = LaneFigures(
     device_bytes={MemoryOwner.SCRATCH: 1},
 )
 
+UNSERVED = {Bucket(4, (32,)): Unserved(UnservedReason.CANNOT_RUN, "words")}
 GPU = GpuFigures(
     uuid="GPU-1",
     name="NVIDIA H200",
@@ -33,7 +34,9 @@ def registry():
     registry = CollectorRegistry()
     recorder = Recorder(registry=registry, triton_names_enabled=True, gpus=lambda: (GPU,))
     state = (lambda: 6, lambda: 600, lambda: 9, lambda: 4, lambda: 3)
-    model = recorder.for_model("m", "1", ModelGauges(*state, lane_figures=lambda: (LANE,)))
+    model = recorder.for_model(
+        "m", "1", ModelGauges(*state, lane_figures=lambda: (LANE,), unserved=UNSERVED, startup_ns={"open": 1})
+    )
     model.record_request(TIMINGS, 3)
     model.record_request(TIMINGS, 2)
     model.record_failure("timeout")

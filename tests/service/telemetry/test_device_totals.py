@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,11 +7,9 @@ from service.telemetry.device_totals import (
     NO_TOTALS,
     DeviceTotals,
     Direction,
-    bucket_labels,
     device_bytes,
     graphs_missing,
 )
-from service.telemetry.metrics import MAX_BUCKET_LABELS, OTHER_BUCKETS
 
 SMALL, LARGE = Bucket(1), Bucket(8, (32,))
 CPU = LaneFigures()
@@ -66,12 +63,3 @@ def test_memory_by_owner_with_what_lanes_share():
         MemoryOwner.SCRATCH: 10,
         MemoryOwner.GRAPHS: 14,
     }
-
-
-@pytest.mark.parametrize("count", [0, MAX_BUCKET_LABELS, MAX_BUCKET_LABELS + 1, MAX_BUCKET_LABELS + 30])
-def test_labels_of_buckets_are_bounded(count):
-    buckets = [Bucket(2, (dim,)) for dim in range(count)]
-    labels = bucket_labels([*buckets, *buckets])
-    own = min(count, MAX_BUCKET_LABELS)
-    assert list(labels) == buckets
-    assert list(labels.values()) == [bucket.label for bucket in buckets[:own]] + [OTHER_BUCKETS] * (count - own)
