@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,15 @@ def test_a_model_for_the_cpu_is_opened(repository: Path) -> None:
     assert backend.spec.platform == "onnxruntime_onnx"
     assert backend.lane_count == 1
     backend.close()
+
+
+def test_a_model_that_cannot_be_read_does_not_keep_its_plan_from_serving(repository: Path, fake_gpu: FakeCuda) -> None:
+    version = add_plan(repository, "identity")
+    assert version.plan is not None
+    write_manifest(version.plan, version.plan.read_bytes(), b"the model")
+    gone = replace(version, onnx=version.path / "gone.onnx")
+    open_backend(ModelCard(name="identity"), gone, cpu_threads=1).close()
+    assert fake_gpu.calls["cudaSetDevice"] > 0
 
 
 def write_manifest(plan_path: Path, plan: bytes, onnx: bytes) -> None:
