@@ -27,6 +27,12 @@ def make_identity(path: Path, *, element_type: int = TensorProto.FLOAT, dims: Di
     return _save(path, [helper.make_node("Identity", ["x"], ["y"])], [x], [y])
 
 
+def make_scaled(path: Path, *, factor: float, dims: Dims = ("batch", 8)) -> Path:
+    """`x: FP32[batch, 8] -> y = factor * x`, of the same shape."""
+    x, y = _value("x", TensorProto.FLOAT, dims), _value("y", TensorProto.FLOAT, dims)
+    return _save(path, [helper.make_node("Mul", ["x", "factor"], ["y"])], [x], [y], {"factor": np.float32(factor)})
+
+
 def make_identity_any_width(path: Path) -> Path:
     """`x: FP32[batch, width] -> y` of the same shape."""
     return make_identity(path, dims=("batch", "width"))

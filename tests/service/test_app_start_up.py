@@ -1,0 +1,150 @@
+"""Plans made ready by the whole application, on the fake TensorRT: checked, as many lanes as pay, and lost."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import app as app_module
+from service.app import open_reference
+from service.batching.batcher import Batcher
+from service.repository import loader as loader_module
+from service.repository.layout import find
+from service.runtime.trt.backend import PLATFORM
+from service.runtime.trt.flavour import describe
+from service.runtime.trt.manifest import manifest_path
+from tests.doubles import onnx_models
+from tests.doubles.fake_cuda import FakeCuda
+from tests.doubles.fake_cuda_types import cudaError_t as E
+from tests.doubles.fake_tensorrt import fake_tensorrt
+from tests.doubles.fake_tensorrt_model import plan_of
+from tests.doubles.fake_tensorrt_world import VERSIONS
+from tests.doubles.requests import make_spec
+from tests.doubles.running_app import App, running
+from tests.doubles.running_server import add_model
+from tests.doubles.trt_models import DOUBLE, WIDTH
+
+TENSOR = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [1.0] * WIDTH}
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    api = FakeCuda()
+    flavour = describe("tensorrt", fake_tensorrt(api, "10"))
+    app_module._tensorrt.cache_clear()
+    monkeypatch.setattr("service.runtime.trt.flavour.find_flavour", lambda: flavour)
+    monkeypatch.setattr("service.runtime.cuda.device.runtime_api", lambda: api)
+    yield api
+    app_module._tensorrt.cache_clear()
+
+
+def add_double(repository: Path, *, factor: float | None, card: str = "[lanes]\ncount = 1\n") -> Path:
+    """A plan of `y = 2 x`, and beside it the ONNX model `y = factor * x`."""
+    if factor is not None:
+        add_model(repository, "double", partial(onnx_models.make_scaled, factor=factor))
+    folder = repository / "double" / "1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "model.toml").write_text(card)
+    (folder / "model.plan").write_bytes(plan_of(DOUBLE, VERSIONS["10"]))
+    return folder
+
+
+async def index_of(server: App) -> dict[str, str]:
+    (entry,) = (await server.request("POST", "/v2/repository/index")).json()
+    return entry
+
+
+@pytest.mark.parametrize("factor", [2.0, None])
+async def test_a_plan_that_agrees_with_its_onnx_model_or_has_none_is_served(
+    tmp_path: Path, fake_gpu: FakeCuda, factor: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_double(tmp_path, factor=factor)
+    with caplog.at_level(logging.INFO):
+        async with running(tmp_path) as server:
+            assert server.failures == {}
+            assert "reason" not in await index_of(server)
+    assert ("4 of 4 buckets were compared with its reference" in caplog.text) is (factor is not None)
+    assert "model 'double' version 1 ready in " in caplog.text
+    assert "s: open 0." in caplog.text
+    assert "; 4 buckets, 1 lanes" in caplog.text
+
+
+async def test_a_plan_that_contradicts_its_onnx_model_is_not_served(tmp_path: Path, fake_gpu: FakeCuda) -> None:
+    add_double(tmp_path, factor=1.9)
+    async with running(tmp_path) as server:
+        assert "wrong in every bucket: output 'y' agrees with the reference by" in server.failures["double"].message
+        assert "build its plan again" in server.failures["double"].message
+
+
+async def test_a_plan_of_another_onnx_model_is_not_compared_with_this_one(tmp_path: Path, fake_gpu: FakeCuda) -> None:
+    folder = add_double(tmp_path, factor=1.9)
+    plan = (folder / "model.plan").read_bytes()
+    content = {
+        "format": 1,
+        "plan": {"bytes": len(plan), "sha256": hashlib.sha256(plan).hexdigest()},
+        "built_on": {"gpu": "Fake GPU", "compute_capability": "9.0", "cuda": "13.0"},
+        "onnx": {"bytes": 3, "sha256": hashlib.sha256(b"old").hexdigest()},
+    }
+    manifest_path(folder / "model.plan").write_text(json.dumps(content))
+    async with running(tmp_path) as server:
+        assert server.failures == {}
+
+
+def test_a_model_on_the_cpu_and_an_onnx_model_that_does_not_open_are_no_reason_to_fail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = add_double(tmp_path, factor=2.0)
+    version = find(tmp_path, "double").version()
+    assert open_reference(make_spec(), version, cpu_threads=1) is None
+    assert open_reference(replace(make_spec(), platform=PLATFORM), version, cpu_threads=1) is not None
+    (folder / "model.onnx").write_bytes(b"no model")
+    caplog.set_level(logging.INFO)
+    assert open_reference(replace(make_spec(), platform=PLATFORM), version, cpu_threads=1) is None
+    assert "its plan is not compared with model.onnx: ONNX Runtime" in caplog.text
+
+
+async def test_without_a_number_in_the_card_the_lanes_are_found(tmp_path: Path, fake_gpu: FakeCuda) -> None:
+    add_double(tmp_path, factor=None, card="")
+    async with running(tmp_path) as server:
+        assert server.failures == {}
+        answer = await server.request("POST", "/v2/models/double/infer", json={"inputs": [TENSOR]})
+        assert answer.json()["outputs"][0]["data"] == [2.0] * WIDTH
+        metrics = (await server.request("GET", "/metrics")).text
+    (lanes,) = (line.split()[-1] for line in metrics.splitlines() if line.startswith("inferlane_lanes{"))
+    assert 1 <= float(lanes) <= 8
+    assert fake_gpu.violations == []
+
+
+async def test_a_lost_gpu_turns_the_server_not_ready(
+    tmp_path: Path, fake_gpu: FakeCuda, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batchers: list[Batcher] = []
+
+    def keep(*arguments: Any, **options: Any) -> Batcher:
+        batchers.append(Batcher(*arguments, **options))
+        return batchers[-1]
+
+    monkeypatch.setattr(loader_module, "Batcher", keep)
+    add_double(tmp_path, factor=None)
+    async with running(tmp_path) as server:
+        assert (await server.request("GET", "/v2/health/ready")).status_code == 200
+        fake_gpu.inject("cudaGraphLaunch", E.cudaErrorIllegalAddress)
+        answer = await server.request("POST", "/v2/models/double/infer", json={"inputs": [TENSOR]})
+        assert answer.status_code == 500
+        assert "cudaErrorIllegalAddress" in answer.json()["error"]
+        ready = await server.request("GET", "/v2/health/ready")
+        assert ready.status_code == 503
+        assert "its GPU is lost, and it ends now: cudaErrorIllegalAddress" in ready.json()["error"]
+        refused = await server.request("POST", "/v2/models/double/infer", json={"inputs": [TENSOR]})
+        assert refused.status_code == 503
+        await asyncio.to_thread(batchers[0].close)
+    assert "the GPU is lost to this process, which must be ended" in caplog.text
