@@ -78,8 +78,8 @@ def run_child(
     on_line: OnLine,
     *,
     is_cut_off: threading.Event,
+    on_asked: Callable[[], None],
     patience: Patience = DEFAULT_PATIENCE,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Ending:
     """Runs `python -m module` with `request` on its standard input, until it ends; blocking.
 
@@ -90,8 +90,8 @@ def run_child(
         request: all that the child reads.
         on_line: called for each line of its standard output.
         is_cut_off: set by any thread when the child is to end.
+        on_asked: called once when the child is first asked to end.
         patience: how long each signal is waited for.
-        clock: monotonic seconds.
 
     Raises:
         OSError: the process cannot be started.
@@ -107,7 +107,7 @@ def run_child(
             assert stream is not None
             selector.register(stream, selectors.EVENT_READ, _Lines(stream, take))
         _hand_over(process, request)
-        asking = _Asking(process, patience, clock)
+        asking = _Asking(process, patience, on_asked)
         while not _has_ended(process):
             _read(selector, LOOK_S)
             if is_cut_off.is_set():
@@ -159,15 +159,16 @@ class _Asking:
 
     process: subprocess.Popen[bytes]
     patience: Patience
-    clock: Callable[[], float]
+    on_asked: Callable[[], None]
     sent: signal.Signals | None = None
     since_s: float = 0.0
 
     def ask(self) -> None:
         """Sends the signal that is due, once."""
         if self.sent is None:
-            self.since_s = self.clock()
-        due = self.patience.signal_after(self.clock() - self.since_s)
+            self.since_s = time.monotonic()
+            self.on_asked()
+        due = self.patience.signal_after(time.monotonic() - self.since_s)
         if due is not self.sent:
             self.sent = due
             _signal(self.process, due)

@@ -23,6 +23,7 @@ from service.errors import ModelLoadFailed
 
 WORKER = "engines.worker"
 TOLD_WORDS = 5
+STOPPING = "stopping the builder, which takes a few seconds"
 
 Build: TypeAlias = Callable[[BuildRequest, OnEvent, threading.Event], BuildReport]
 """Builds one plan; blocking. The event, once set, ends it. Raises as `run_build` does."""
@@ -67,8 +68,13 @@ def run_build(
             on_event(event)
         return True
 
+    def on_asked() -> None:
+        on_event(LogLine("info", STOPPING))
+
     try:
-        ending = run_child(worker, request.to_json(), on_line, is_cut_off=is_cut_off, patience=patience)
+        ending = run_child(
+            worker, request.to_json(), on_line, is_cut_off=is_cut_off, on_asked=on_asked, patience=patience
+        )
     finally:
         with suppress(OSError):  # of somebody else's
             remove_leftovers(request.plan_path)

@@ -30,8 +30,14 @@ def run(source: str, patience: Patience = IMPATIENT) -> tuple[list[str], Ending]
             is_cut_off.set()
         return not line.startswith("?")
 
-    ending = run_child(RUN_STDIN, source, on_line, is_cut_off=is_cut_off, patience=patience)
+    ending = run_child(
+        RUN_STDIN, source, on_line, is_cut_off=is_cut_off, on_asked=lambda: lines.append("asked"), patience=patience
+    )
     return lines, ending
+
+
+def never() -> None:
+    raise AssertionError("nobody cut it off")
 
 
 def is_alive(pid: int) -> bool:
@@ -64,7 +70,9 @@ def test_a_talkative_child_is_not_kept_whole() -> None:
 
 
 def test_a_child_that_dies_before_it_has_read_is_told_by_its_status() -> None:
-    ending = run_child("tests.doubles.nothing", "x" * (1 << 20), lambda line: True, is_cut_off=threading.Event())
+    ending = run_child(
+        "tests.doubles.nothing", "x" * (1 << 20), lambda line: True, is_cut_off=threading.Event(), on_asked=never
+    )
     assert ending.status == 1
     assert "No module named tests.doubles.nothing" in ending.last_words[-1]
 
@@ -86,8 +94,8 @@ def test_a_signal_that_ends_a_child_is_its_status(number: signal.Signals) -> Non
     ],
 )
 def test_a_child_that_is_no_longer_wanted_is_asked_ever_more_strongly(handler: str, status: int) -> None:
-    _, ending = run(f"import signal, sys, time\n{handler}\nprint('deaf', flush=True)\ntime.sleep(60)")
-    assert (ending.status, ending.was_asked) == (status, True)
+    lines, ending = run(f"import signal, sys, time\n{handler}\nprint('deaf', flush=True)\ntime.sleep(60)")
+    assert (ending.status, ending.was_asked, lines) == (status, True, ["deaf", "asked"])
 
 
 @pytest.mark.parametrize(
@@ -115,7 +123,7 @@ def test_a_caller_that_fails_leaves_no_child_behind() -> None:
 
     source = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
     with pytest.raises(KeyboardInterrupt):
-        run_child(RUN_STDIN, source, fail, is_cut_off=threading.Event())
+        run_child(RUN_STDIN, source, fail, is_cut_off=threading.Event(), on_asked=never)
     assert not is_alive(pids[0])
 
 
@@ -125,7 +133,7 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
     source = (
         "import threading\nfrom engines.child import run_child\n"
         f"run_child({RUN_STDIN!r}, {tell_and_sleep!r}, lambda line: print(line, flush=True) is None, "
-        "is_cut_off=threading.Event())"
+        "is_cut_off=threading.Event(), on_asked=print)"
     )
     parent = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
     assert parent.stdout is not None

@@ -11,7 +11,7 @@ import pytest
 
 from engines.child import Ending, Patience
 from engines.events import Event, LogLine, PhaseStarted
-from engines.job import how_it_ended, run_build
+from engines.job import STOPPING, how_it_ended, run_build
 from engines.report import BuildReport
 from engines.request import BuildRequest
 from engines.serialise import BuildCancelled
@@ -28,10 +28,9 @@ def request(folder: Path, behaviour: str) -> BuildRequest:
 
 
 def build(
-    wanted: BuildRequest, *, stop: bool = False, patience: Patience = IMPATIENT
-) -> tuple[BuildReport, list[Event]]:
+    wanted: BuildRequest, events: list[Event], *, stop: bool = False, patience: Patience = IMPATIENT
+) -> BuildReport:
     """Builds; with `stop`, only until the build is under way."""
-    events: list[Event] = []
     is_cut_off = threading.Event()
 
     def on_event(event: Event) -> None:
@@ -39,7 +38,7 @@ def build(
         if stop:
             is_cut_off.set()
 
-    return run_build(wanted, on_event, is_cut_off, worker=MODULE, patience=patience), events
+    return run_build(wanted, on_event, is_cut_off, worker=MODULE, patience=patience)
 
 
 def files(wanted: BuildRequest) -> list[str]:
@@ -48,7 +47,8 @@ def files(wanted: BuildRequest) -> list[str]:
 
 def test_a_plan_is_built_and_its_events_are_heard(tmp_path: Path) -> None:
     wanted = request(tmp_path, "good")
-    report, events = build(wanted)
+    events: list[Event] = []
+    report = build(wanted, events)
     assert (report.plan_path, report.build_s) == (wanted.plan_path, 1.5)
     assert report.plan_bytes == wanted.plan_path.stat().st_size
     assert [type(event).__name__ for event in events] == ["PhaseStarted", "PhaseStep", "LogLine"]
@@ -56,7 +56,8 @@ def test_a_plan_is_built_and_its_events_are_heard(tmp_path: Path) -> None:
 
 
 def test_a_builder_that_falls_over_after_its_work_has_built(tmp_path: Path) -> None:
-    report, events = build(request(tmp_path, "falls_over_at_its_end"))
+    events: list[Event] = []
+    report = build(request(tmp_path, "falls_over_at_its_end"), events)
     assert report.plan_path.exists()
     assert events == [LogLine("warning", "the builder crashed (SIGSEGV) after it had written the plan")]
 
@@ -81,7 +82,7 @@ def test_a_builder_that_falls_over_after_its_work_has_built(tmp_path: Path) -> N
 def test_a_build_that_fails_says_why_and_leaves_nothing(tmp_path: Path, behaviour: str, said: str) -> None:
     wanted = request(tmp_path, behaviour)
     with pytest.raises(ModelLoadFailed, match=said):
-        build(wanted)
+        build(wanted, [])
     assert files(wanted) == []
 
 
@@ -89,8 +90,10 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(tmp_path: Path, behaviou
 def test_a_build_that_is_cut_off_leaves_nothing(tmp_path: Path, behaviour: str, patience: Patience) -> None:
     wanted = request(tmp_path, behaviour)
     wanted.plan_path.write_bytes(b"the old plan")
+    said: list[Event] = []
     with pytest.raises(BuildCancelled, match="the build was cancelled; nothing was written"):
-        build(wanted, stop=True, patience=patience)
+        build(wanted, said, stop=True, patience=patience)
+    assert said[-1] == LogLine("info", STOPPING)
     assert files(wanted) == ["model.plan"]
     assert wanted.plan_path.read_bytes() == b"the old plan"
 
