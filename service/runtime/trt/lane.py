@@ -24,7 +24,7 @@ from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.graph_budget import DEFAULT_SHARE, over_budget
-from service.runtime.trt.launch import LaneStreams, Launch
+from service.runtime.trt.launch import LaneParts, LaneStreams, Launch
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.results import take_results
 from service.runtime.trt.runs import BucketRun
@@ -162,9 +162,7 @@ class TensorRTLane:
         started = self._clock()
         launch = self._next_launch(batch.bucket)
         try:
-            launch.stage(batch)
-            begun = self._clock()
-            launch.start()
+            launch.start(batch)
         except Exception as error:
             lost = self._settle(error)
             if lost is not None:
@@ -178,7 +176,7 @@ class TensorRTLane:
             self._count_memory()
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
-        return _InFlight(batch, launch, started, begun)
+        return _InFlight(batch, launch, started, launch.begun)
 
     def sync(self, ticket: Ticket) -> BatchResult:
         """Sleeps until the outputs are on the host and copies every request's rows out.
@@ -247,7 +245,8 @@ class TensorRTLane:
         miss = run.warm_up(stream=compute)
         taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes - run.data_dependent_bytes
         run.context_bytes = max(0, taken_bytes)
-        return Launch(self._cuda, run, self._input_plans, self._threads, streams), miss
+        parts = LaneParts(self._cuda, streams, self._input_plans, self._threads, self._clock)
+        return Launch(run, parts), miss
 
     def _keep_graph_budget(self) -> None:
         """Graphs go while the lane is warmed, never later: once requests come, nothing about a bucket changes."""

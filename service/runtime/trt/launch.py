@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.requests import Batch
+from service.requests import Batch, Clock
 from service.runtime.cuda.calls import PreparedCall, run_calls
 from service.runtime.cuda.copies import copy_batch_h2d, fill, prepare_h2d
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.stream import Stream
 from service.runtime.rows import TensorPlan, gather
 from service.runtime.trt.copy_threads import PARALLEL_FROM_BYTES, CopyThreads
-from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, Route, cut, route_batch
+from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, rounds, route_batch
 from service.runtime.trt.runs import BucketRun
+
+
+ROUNDS = 4
+"""Into so many parts a large batch is divided at most: little remains to be copied once the last is gathered."""
+
+ROUND_BYTES = 4 << 20
+"""The least that makes a part: below it, to call the helpers once more costs as much as is won."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +36,47 @@ class LaneStreams:
         return (self.upload, self.compute, self.download)
 
 
+@dataclass(frozen=True, slots=True)
+class LaneParts:
+    """What all launches of one lane have in common.
+
+    Attributes:
+        cuda: the process's CUDA.
+        streams: the lane's.
+        plans: how requests lie in each input.
+        threads: they help to gather.
+        clock: the lane's.
+    """
+
+    cuda: Cuda
+    streams: LaneStreams
+    plans: tuple[TensorPlan, ...]
+    threads: CopyThreads
+    clock: Clock
+
+
 class Launch:
     """Starts batches of one bucket on one buffer set; used by the lane's thread.
 
     Attributes:
         run: context, graph and buffers.
         h2d_bytes: copied to the device for the latest batch.
+        begun: when the host gave its upload to the device, on the lane's clock.
     """
 
-    def __init__(
-        self, cuda: Cuda, run: BucketRun, plans: Sequence[TensorPlan], threads: CopyThreads, streams: LaneStreams
-    ) -> None:
-        self._cuda = cuda
-        self._plans = tuple(plans)
-        self._threads = threads
-        self._streams = streams
+    def __init__(self, run: BucketRun, parts: LaneParts) -> None:
+        self._cuda = parts.cuda
+        self._clock = parts.clock
+        self._plans = parts.plans
+        self._threads = parts.threads
+        self._streams = parts.streams
         self._places = tuple(
             InputPlace.of(plan, host, offset)
-            for plan, host, offset in zip(plans, run.host_inputs, run.input_offsets, strict=True)
+            for plan, host, offset in zip(parts.plans, run.host_inputs, run.input_offsets, strict=True)
         )
-        self._route: Route | None = None
         self.run = run
         self.h2d_bytes = 0
+        self.begun = 0
         self.prepare()
 
     def prepare(self) -> None:
@@ -78,35 +103,50 @@ class Launch:
         before = (*self._begin, *self._copy_in, *self._hand_over)
         self._everything = (*before, *self._replay, *self._finish, *self._copy_out, *self._end)
 
-    def stage(self, batch: Batch) -> None:
-        """Copies into pinned memory what does not go to the device from where it lies."""
-        self._route = None
-        self.h2d_bytes = self.run.h2d_bytes
-        if self._is_small(batch):
-            gather(batch, self._plans, self.run.host_inputs)
-            return
-        route = route_batch(batch, self._places, self._cuda.page_locked.covers)
-        total_bytes = sum(each.nbytes for each in route.work)
-        self._threads.copy(cut(route.work, self._threads.share_bytes(total_bytes)), total_bytes)
-        self._route = route
-        self.h2d_bytes = route.h2d_bytes
+    def start(self, batch: Batch) -> None:
+        """Gives upload, execution and download to the streams, without waiting for any.
 
-    def start(self) -> None:
-        """Gives upload, execution and download of what was staged to the streams, without waiting for any.
+        What does not go to the device from where it lies is copied into pinned memory first. Where that is much, the
+        device already copies one part of it while the host gathers the next.
 
         Raises:
             ExecutionFailed: TensorRT refuses the batch.
             DeviceError: CUDA failed.
         """
-        route, self._route = self._route, None
-        if route is None and self._replay:
+        if not self._is_small(batch):
+            self._start_large(batch)
+            return
+        gather(batch, self._plans, self.run.host_inputs)
+        self.h2d_bytes = self.run.h2d_bytes
+        self.begun = self._clock()
+        if self._replay:
             run_calls(self._cuda, self._everything)
             return
         run_calls(self._cuda, self._begin)
-        if route is None:
-            run_calls(self._cuda, self._copy_in)
-        else:
-            self._follow(route)
+        run_calls(self._cuda, self._copy_in)
+        self._execute()
+
+    def _start_large(self, batch: Batch) -> None:
+        upload = self._streams.upload
+        device, pinned = self.run.buffers.device_inputs.address, self.run.buffers.pinned_inputs.address
+        route = route_batch(batch, self._places, self._cuda.page_locked.covers)
+        self.begun = self._clock()
+        run_calls(self._cuda, self._begin)
+        copies = [(device + offset, address, nbytes) for offset, address, nbytes in route.direct]
+        copy_batch_h2d(self._cuda, copies, stream=upload)
+        for offset, byte, nbytes in route.fills:
+            fill(self._cuda, device + offset, byte, nbytes, stream=upload)
+        self.h2d_bytes = sum(nbytes for _, _, nbytes in route.direct)
+        total_bytes = sum(each.nbytes for each in route.work)
+        round_bytes = max(ROUND_BYTES, -(-total_bytes // ROUNDS))
+        for part in rounds(route.work, round_bytes, self._threads.share_bytes(min(total_bytes, round_bytes))):
+            self._threads.copy(part.pieces, part.nbytes)
+            staged = [(device + offset, pinned + offset, end - offset) for offset, end in part.ranges]
+            copy_batch_h2d(self._cuda, staged, stream=upload)
+            self.h2d_bytes += sum(end - offset for offset, end in part.ranges)
+        self._execute()
+
+    def _execute(self) -> None:
         run_calls(self._cuda, self._hand_over)
         if self._replay:
             run_calls(self._cuda, self._replay)
@@ -124,11 +164,3 @@ class Launch:
         if self.run.h2d_bytes >= PARALLEL_FROM_BYTES:
             return False
         return all(request.nbytes < DIRECT_FROM_BYTES for request in batch.requests)
-
-    def _follow(self, route: Route) -> None:
-        device, pinned = self.run.buffers.device_inputs.address, self.run.buffers.pinned_inputs.address
-        copies = [(device + offset, address, nbytes) for offset, address, nbytes in route.direct]
-        copies += [(device + offset, pinned + offset, end - offset) for offset, end in route.staged]
-        copy_batch_h2d(self._cuda, copies, stream=self._streams.upload)
-        for offset, byte, nbytes in route.fills:
-            fill(self._cuda, device + offset, byte, nbytes, stream=self._streams.upload)

@@ -61,6 +61,11 @@ class Gathered:
     request: InferenceRequest
 
     @property
+    def offset(self) -> int:
+        """Where they begin in the bucket's buffers."""
+        return self.place.offset + self.row * self.place.row_bytes
+
+    @property
     def nbytes(self) -> int:
         """Bytes that are written, padding included."""
         return self.place.row_bytes * (len(self.values) if self.place.plan.has_rows else 1)
@@ -78,6 +83,11 @@ class Padding:
     row: int
 
     @property
+    def offset(self) -> int:
+        """Where they begin in the bucket's buffers."""
+        return self.place.offset + self.row * self.place.row_bytes
+
+    @property
     def nbytes(self) -> int:
         """Bytes that are written."""
         return self.place.row_bytes * (len(self.place.host) - self.row)
@@ -92,29 +102,38 @@ class Route:
     """One batch's way to the device. Offsets are those of the bucket's buffers.
 
     Attributes:
-        work: what the host copies into pinned memory before the upload begins.
+        work: what goes through pinned memory, in the order of its offsets.
         direct: `(offset, host address, nbytes)` of rows that are copied from where they lie.
-        staged: `(offset, end)` of what is copied from pinned memory.
         fills: `(offset, byte, nbytes)` of padding that the device fills by itself.
     """
 
     work: list[Gathered | Padding] = field(default_factory=list)
     direct: list[tuple[int, int, int]] = field(default_factory=list)
-    staged: list[tuple[int, int]] = field(default_factory=list)
     fills: list[tuple[int, int, int]] = field(default_factory=list)
 
-    @property
-    def h2d_bytes(self) -> int:
-        """Bytes that cross to the device."""
-        return sum(nbytes for _, _, nbytes in self.direct) + sum(end - offset for offset, end in self.staged)
 
-    def stage(self, offset: int, work: Gathered | Padding) -> None:
-        """Sends rows through pinned memory. What lies next to each other, but for alignment, is one copy."""
-        self.work.append(work)
-        end = offset + work.nbytes
-        if self.staged and offset - self.staged[-1][1] < ALIGNMENT_BYTES:
-            offset = self.staged.pop()[0]
-        self.staged.append((offset, end))
+@dataclass(slots=True)
+class Round:
+    """A part of a route's work: while the device copies one round from pinned memory, the host gathers the next.
+
+    Attributes:
+        pieces: what is gathered.
+        ranges: `(offset, end)` of what is copied then; pieces next to each other, but for alignment, are one range.
+        nbytes: of all pieces.
+    """
+
+    pieces: list[Gathered | Padding] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    nbytes: int = 0
+
+    def add(self, piece: Gathered | Padding) -> None:
+        """Takes the piece that follows the last one."""
+        offset, end = piece.offset, piece.offset + piece.nbytes
+        if self.ranges and offset - self.ranges[-1][1] < ALIGNMENT_BYTES:
+            offset = self.ranges.pop()[0]
+        self.ranges.append((offset, end))
+        self.pieces.append(piece)
+        self.nbytes += piece.nbytes
 
 
 def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPageLocked) -> Route:
@@ -141,7 +160,7 @@ def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPa
                     row += request.rows
                     offset += nbytes
                     continue
-            route.stage(offset, Gathered(place, values, row, request))
+            route.work.append(Gathered(place, values, row, request))
             row += request.rows
             offset += padded_bytes
         if place.plan.has_rows and row < len(place.host):
@@ -149,20 +168,38 @@ def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPa
     return route
 
 
-def cut(work: Sequence[Gathered | Padding], limit_bytes: int) -> Iterator[Gathered | Padding]:
-    """The same work, with what is larger than `limit_bytes` cut between rows into pieces of about that."""
+def rounds(work: Sequence[Gathered | Padding], round_bytes: int, piece_bytes: int) -> Iterator[Round]:
+    """Divides work into rounds.
+
+    Args:
+        work: of a route.
+        round_bytes: about the least that makes a round; the last one may be smaller.
+        piece_bytes: what is larger is cut between rows, so that several threads can share it.
+    """
+    gathered = Round()
     for each in work:
-        if isinstance(each, Padding) or not each.place.plan.has_rows or each.nbytes <= limit_bytes:
-            yield each
-            continue
-        rows = -(-limit_bytes // each.place.row_bytes)
-        for first in range(0, len(each.values), rows):
-            yield Gathered(each.place, each.values[first : first + rows], each.row + first, each.request)
+        for piece in _cut(each, piece_bytes):
+            gathered.add(piece)
+            if gathered.nbytes >= round_bytes:
+                yield gathered
+                gathered = Round()
+    if gathered.pieces:
+        yield gathered
+
+
+def _cut(work: Gathered | Padding, limit_bytes: int) -> Iterator[Gathered | Padding]:
+    """Itself, or pieces of at least `limit_bytes` but for the last."""
+    if isinstance(work, Padding) or not work.place.plan.has_rows or work.nbytes <= limit_bytes:
+        yield work
+        return
+    rows = -(-limit_bytes // work.place.row_bytes)
+    for first in range(0, len(work.values), rows):
+        yield Gathered(work.place, work.values[first : first + rows], work.row + first, work.request)
 
 
 def _pad(route: Route, padding: Padding, offset: int) -> None:
     byte = padding.place.pad_byte
     if byte is None or padding.nbytes < DIRECT_FROM_BYTES:
-        route.stage(offset, padding)
+        route.work.append(padding)
     else:
         route.fills.append((offset, byte, padding.nbytes))

@@ -17,6 +17,7 @@ from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.requests import Batch
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
+from service.runtime.trt.launch import ROUNDS
 from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.trt_cases import LaneCases
 from tests.doubles.trt_models import DOUBLE, assert_right, batch_in, in_memory
@@ -57,6 +58,19 @@ def test_page_locked_rows_go_by_one_call(make_bench: MakeBench) -> None:
         assert (new["cudaMemcpyBatchAsync"], new["cudaMemcpyAsync"], new["cudaMemsetAsync"]) == (1, 1, 1)
         assert_right("wide", sent, lane.sync(ticket).outputs)
     assert bench.api.pageable_copies == 0
+
+
+def test_a_large_batch_is_uploaded_while_it_is_gathered(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.runtime.trt.launch.ROUND_BYTES", 1 << 16)
+    bench = make_bench()
+    backend = bench.open("wide", pad_values={"x": 1.5})
+    lane = bench.lane(backend)
+    for rows in ((8,), (1, 4, 2), (1,) * 8):
+        sent = batch_in(backend.spec, Bucket(8), np.random.default_rng(len(rows)), rows)
+        before = bench.api.calls.copy()
+        ticket = lane.enqueue(sent)
+        assert (bench.api.calls - before)["cudaMemcpyAsync"] == ROUNDS + 1
+        assert_right("wide", sent, lane.sync(ticket).outputs)
 
 
 def test_a_failed_direct_copy_fails_one_batch(make_bench: MakeBench) -> None:

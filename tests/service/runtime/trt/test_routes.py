@@ -15,7 +15,7 @@ from service.models import ModelSpec
 from service.requests import Batch
 from service.runtime.rows import input_plans
 from service.runtime.trt.buffers import Layout
-from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, Route, cut, route_batch
+from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, Round, Route, rounds, route_batch
 from service.tensors import DType, HostArray, TensorSpec
 from tests.doubles.onnx_batches import request_of
 
@@ -59,7 +59,7 @@ def batch_of_rows(spec: ModelSpec, rows: tuple[int, ...]) -> Batch:
     return Batch(Bucket(ROWS), requests, sum(rows))
 
 
-def on_the_device(route: Route, batch: Batch, pinned: np.ndarray) -> np.ndarray:
+def on_the_device(route: Route, parts: list[Round], batch: Batch, pinned: np.ndarray) -> np.ndarray:
     """What the device's buffer holds after the route; no byte may be written twice."""
     device = np.full(len(pinned), 0xEE, np.uint8)
     written = np.zeros(len(pinned), np.uint8)
@@ -69,9 +69,10 @@ def on_the_device(route: Route, batch: Batch, pinned: np.ndarray) -> np.ndarray:
     for offset, address, nbytes in route.direct:
         device[offset : offset + nbytes] = by_address[address].reshape(-1).view(np.uint8)[:nbytes]
         written[offset : offset + nbytes] += 1
-    for offset, end in route.staged:
-        device[offset:end] = pinned[offset:end]
-        written[offset:end] += 1
+    for part in parts:
+        for offset, end in part.ranges:
+            device[offset:end] = pinned[offset:end]
+            written[offset:end] += 1
     for offset, byte, nbytes in route.fills:
         device[offset : offset + nbytes] = byte
         written[offset : offset + nbytes] += 1
@@ -95,15 +96,17 @@ def test_every_row_arrives(rows: list[int], pad: float, data: st.DataObject) -> 
         request.inputs[0].__array_interface__["data"][0] for request in batch.requests if data.draw(st.booleans())
     }
     route = route_batch(batch, places, lambda address, nbytes: address in locked)
-    limit = data.draw(st.integers(1, 4 * DIRECT_FROM_BYTES))
-    for piece in cut(route.work, limit):
-        piece.copy()
-    device = on_the_device(route, batch, pinned)
+    sizes = st.integers(1, 4 * DIRECT_FROM_BYTES)
+    parts = list(rounds(route.work, data.draw(sizes), data.draw(sizes)))
+    for part in parts:
+        assert part.nbytes == sum(piece.nbytes for piece in part.pieces)
+        for piece in part.pieces:
+            piece.copy()
+    device = on_the_device(route, parts, batch, pinned)
     for index, place in enumerate(places):
         got = device[place.offset : place.offset + place.host.nbytes].view(np.float32).reshape(place.host.shape)
         np.testing.assert_array_equal(got[: batch.size], joined(batch, index))
         np.testing.assert_array_equal(got[batch.size :], np.float32(pad))
-    assert route.h2d_bytes == sum(nbytes for _, _, nbytes in route.direct) + sum(e - o for o, e in route.staged)
     assert len(route.direct) == len(locked)
 
 
@@ -111,7 +114,9 @@ def test_an_ordinary_batch_is_one_copy() -> None:
     spec = make_spec()
     places, pinned = places_of(spec)
     route = route_batch(batch_of_rows(spec, (3, 5)), places, NOTHING)
-    assert (route.staged, route.direct, route.fills) == ([(0, len(pinned))], [], [])
+    assert (route.direct, route.fills) == ([], [])
+    (whole,) = rounds(route.work, len(pinned), len(pinned))
+    assert whole.ranges == [(0, len(pinned))]
 
 
 def test_page_locked_rows_are_read_where_they_lie_and_small_ones_gathered() -> None:
@@ -123,7 +128,8 @@ def test_page_locked_rows_are_read_where_they_lie_and_small_ones_gathered() -> N
         (0, 3 * DIRECT_FROM_BYTES),
         (3 * DIRECT_FROM_BYTES, 5 * DIRECT_FROM_BYTES),
     ]
-    assert route.staged == [(places[1].offset, len(pinned))]
+    (small,) = rounds(route.work, len(pinned), len(pinned))
+    assert small.ranges == [(places[1].offset, len(pinned))]
 
 
 @pytest.mark.parametrize(
@@ -146,11 +152,10 @@ def test_work_is_cut_between_rows() -> None:
     spec = make_spec()
     places, _ = places_of(spec)
     work = route_batch(batch_of_rows(spec, (8,)), places, NOTHING).work
-    assert [each.nbytes for each in cut(work, 3 * DIRECT_FROM_BYTES - 1)] == [
-        3 * DIRECT_FROM_BYTES,
-        3 * DIRECT_FROM_BYTES,
-        2 * DIRECT_FROM_BYTES,
-        8 * 3 * 4,
+    parts = list(rounds(work, 6 * DIRECT_FROM_BYTES, 3 * DIRECT_FROM_BYTES - 1))
+    assert [[piece.nbytes for piece in part.pieces] for part in parts] == [
+        [3 * DIRECT_FROM_BYTES, 3 * DIRECT_FROM_BYTES],
+        [2 * DIRECT_FROM_BYTES, 8 * 3 * 4],
     ]
 
 
@@ -172,7 +177,7 @@ def test_an_input_without_rows_goes_as_a_whole() -> None:
     assert [nbytes for _, _, nbytes in route_batch(whole, (place,), EVERYTHING).direct] == [host.nbytes]
     part = Batch(Bucket(1, (2,)), (request_of(spec, np.ones((ROW, 1), np.float32), dims=(1,)),), 1)
     route = route_batch(part, (place,), EVERYTHING)
-    assert route.staged == [(0, host.nbytes)]
-    for piece in cut(route.work, 1):
-        piece.copy()
+    (whole_input,) = rounds(route.work, 1, 1)
+    assert whole_input.ranges == [(0, host.nbytes)]
+    whole_input.pieces[0].copy()
     np.testing.assert_array_equal(host, [[1, 0]] * ROW)
