@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from service.buckets import Bucket
-from service.device_figures import GraphMiss, LaneFigures, MemoryOwner, MissReason
+from service.device_figures import GraphMiss, LaneFigures, MemoryOwner
 from service.errors import DeviceError, ExecutionFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
@@ -23,12 +23,13 @@ from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
-from service.runtime.trt.graph_budget import DEFAULT_SHARE, over_budget
+from service.runtime.trt.graph_budget import DEFAULT_SHARE
 from service.runtime.trt.launch import LaneParts, LaneStreams, Launch
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.results import take_results
 from service.runtime.trt.runs import BucketRun
 from service.runtime.trt.tally import Tally
+from service.runtime.trt.warm_buckets import WarmBuckets
 
 LANE_DEPTH = 2
 
@@ -75,11 +76,11 @@ class TensorRTLane:
         self._streams: LaneStreams | None = None
         self._scratch: DeviceBuffer | None = None
         self._sets: tuple[BufferSet, ...] = ()
-        self._launches: dict[Bucket, tuple[Launch, ...]] = {}
         self._graph_budget_bytes = 0
         self._turn = 0
         self._death: DeviceError | None = None
         self._tally = Tally()
+        self._warm = WarmBuckets(spec.name, self._tally)
 
     def open(self, shapes: Sequence[BucketShapes], *, device: int) -> None:
         """Allocates streams, scratch and both buffer sets, large enough for every bucket, on the lane's thread.
@@ -114,7 +115,7 @@ class TensorRTLane:
                 stack.callback(sets[-1].close)
             self._sets = tuple(sets)
             self._stack = stack.pop_all()
-        self._count_memory()
+        self._warm.count_memory(self._sets)
 
     @property
     def is_dead(self) -> bool:
@@ -129,7 +130,7 @@ class TensorRTLane:
             ExecutionFailed: the model cannot run in this shape.
             DeviceError: CUDA failed.
         """
-        if bucket in self._launches:
+        if bucket in self._warm:
             return
         made: list[BucketRun] = []
         try:
@@ -142,12 +143,9 @@ class TensorRTLane:
                 run.close()
             raise
         miss = next((miss for _, miss in warmed if miss is not None), None)
-        self._tally.add_bucket(bucket)
-        self._launches[bucket] = tuple(launch for launch, _ in warmed)
-        if miss is not None:
-            self._go_eager(bucket, miss)
-        self._keep_graph_budget()
-        self._count_memory()
+        launches = [launch for launch, _ in warmed]
+        self._warm.add(bucket, launches, miss, budget_bytes=self._graph_budget_bytes)
+        self._warm.count_memory(self._sets)
 
     def enqueue(self, batch: Batch) -> Ticket:
         """Starts upload, execution and download, without waiting for any.
@@ -173,7 +171,7 @@ class TensorRTLane:
             batch.bucket, is_replay=run.graph is not None, h2d_bytes=launch.h2d_bytes, d2h_bytes=run.d2h_bytes
         )
         if run.data_dependent is not None:
-            self._count_memory()
+            self._warm.count_memory(self._sets)
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
         return _InFlight(batch, launch, started, launch.begun)
@@ -226,7 +224,7 @@ class TensorRTLane:
             self._note(error)
         if self._death is not None:
             return
-        self._launches.clear()
+        self._warm.clear()
         try:
             self._stack.close()
         except DeviceError as error:
@@ -248,39 +246,13 @@ class TensorRTLane:
         parts = LaneParts(self._cuda, streams, self._input_plans, self._threads, self._clock)
         return Launch(run, parts), miss
 
-    def _keep_graph_budget(self) -> None:
-        """Graphs go while the lane is warmed, never later: once requests come, nothing about a bucket changes."""
-        graph_bytes = {
-            bucket: sum(launch.run.graph_bytes for launch in launches) for bucket, launches in self._launches.items()
-        }
-        for bucket in over_budget(graph_bytes, self._graph_budget_bytes):
-            detail = (
-                f"its graphs took {graph_bytes[bucket]} bytes, and those of a lane may take "
-                f"{self._graph_budget_bytes}; give graph_memory_bytes in [lanes] a larger number, or have fewer buckets"
-            )
-            self._go_eager(bucket, GraphMiss(MissReason.MEMORY_BUDGET, detail))
-
-    def _count_memory(self) -> None:
-        runs = [launch.run for launches in self._launches.values() for launch in launches]
-        nbytes = sum(buffers.device_bytes for buffers in self._sets) + sum(run.data_dependent_bytes for run in runs)
-        self._tally.set_memory(MemoryOwner.BUFFERS, nbytes)
-        self._tally.set_memory(MemoryOwner.CONTEXTS, sum(run.context_bytes for run in runs))
-        self._tally.set_memory(MemoryOwner.GRAPHS, sum(run.graph_bytes for run in runs))
-
-    def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
-        for launch in self._launches[bucket]:
-            launch.run.close_graph()
-            launch.prepare()
-        self._tally.add_miss(bucket, miss)
-        _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._spec.name, bucket.label, miss.detail)
-
     def _next_launch(self, bucket: Bucket) -> Launch:
         self._refuse_if_lost()
         if not self._sets[self._turn].is_free:
             raise ExecutionFailed(f"the lane holds {LANE_DEPTH} batches already; sync the older one first")
-        if bucket not in self._launches:
+        if bucket not in self._warm:
             raise ExecutionFailed(f"model '{self._spec.name}' was not made ready for bucket {bucket.label}")
-        return self._launches[bucket][self._turn]
+        return self._warm.launch(bucket, self._turn)
 
     def _device_times(self, flight: _InFlight) -> tuple[int, int]:
         """When the engine began and ended, on the host's clock.

@@ -14,7 +14,6 @@ from service.runtime.trt.copy_threads import PARALLEL_FROM_BYTES, CopyThreads
 from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, rounds, route_batch
 from service.runtime.trt.runs import BucketRun
 
-
 ROUNDS = 4
 """Into so many parts a large batch is divided at most: little remains to be copied once the last is gathered."""
 
