@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service import app as app_module
+from service.runtime.cuda.device import Cuda
 from service.runtime.trt.flavour import describe
 from tests.doubles import onnx_models
 from tests.doubles.fake_cuda import FakeCuda
@@ -41,8 +42,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
 
 @pytest.fixture
 def nvml(api: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    _, place = api.cudaDeviceGetPCIBusId(16, 0)
-    fake = FakeNvml({place.rstrip(b"\0").decode(): FakeGpu("GPU-1")})
+    fake = FakeNvml({Cuda(api).pci_bus_id(0): FakeGpu("GPU-1")})
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
