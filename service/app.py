@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from service.runtime.trt.flavour import Flavour
 
 MAX_PREPARING_PER_THREAD = 128
+MAX_REFERENCE_BYTES = 512 << 20
+"""Of an ONNX model that is opened beside its plan: about a second's work of the start-up."""
 TENSORRT_PLATFORM = "tensorrt_plan"
 
 _log = logging.getLogger(__name__)
@@ -316,7 +318,7 @@ def open_reference(spec: ModelSpec, version: VersionFolder, *, cpu_threads: int)
     if spec.platform != PLATFORM or (manifest is not None and manifest.is_built_from(version.onnx) is False):
         return None
     try:
-        return open_onnx(version.onnx, spec, cpu_threads=cpu_threads)
+        return open_onnx(version.onnx, spec, cpu_threads=cpu_threads, max_bytes=MAX_REFERENCE_BYTES)
     except ModelLoadFailed as error:
         _log.info("model '%s': its plan is not compared with %s: %s", spec.name, ONNX_FILE, error.message)
         return None

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.app import open_backend
+from service.batching.lane_count import is_measured
 from service.errors import ServiceError
 from service.models import ModelSpec
 from service.pipeline.task import create_task
@@ -32,7 +33,7 @@ class ModelListing:
         outputs: likewise.
         buckets: labels of the padded shapes, largest first; empty where sizes are served exactly.
         exact_dims: dimensions that are served at their exact size.
-        lanes: batches that run at once.
+        lanes: how many there are; None where start-up measures how many pay.
         error: why it cannot be served, empty if it can.
     """
 
@@ -44,7 +45,7 @@ class ModelListing:
     outputs: tuple[str, ...] = ()
     buckets: tuple[str, ...] = ()
     exact_dims: tuple[str, ...] = ()
-    lanes: int = 0
+    lanes: int | None = 0
     error: str = ""
 
 
@@ -81,7 +82,7 @@ def render(listings: tuple[ModelListing, ...]) -> Table:
             listing.task,
             Text(tensors),
             Text(_buckets(listing)),
-            str(listing.lanes),
+            "auto" if listing.lanes is None else str(listing.lanes),
         )
     return table
 
@@ -94,14 +95,14 @@ def _list_one(folder: ModelFolder, cpu_threads: int, max_image_pixels: int) -> M
         return ModelListing(folder.name, error=error.message)
     try:
         create_task(backend.spec, max_image_pixels=max_image_pixels)
-        return _listing(backend.spec, backend.lane_count)
+        return _listing(backend.spec, None if is_measured(backend) else backend.lane_count)
     except ServiceError as error:
         return ModelListing(folder.name, version.version, error=error.message)
     finally:
         backend.close()
 
 
-def _listing(spec: ModelSpec, lanes: int) -> ModelListing:
+def _listing(spec: ModelSpec, lanes: int | None) -> ModelListing:
     buckets = spec.buckets
     return ModelListing(
         name=spec.name,

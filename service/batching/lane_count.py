@@ -12,7 +12,7 @@ from service.batching.lane_pool import LanePool
 from service.buckets import Bucket
 from service.models import ModelSpec
 from service.requests import Clock
-from service.runtime.protocol import Lane, Ticket
+from service.runtime.protocol import Backend, Lane, Ticket
 from service.runtime.synthetic import synthetic_batch
 from service.units import NS_PER_MS, NS_PER_S
 
@@ -29,6 +29,12 @@ At low load the number does not matter: a batch goes to the lane that is least b
 
 WINDOW_NS = 60 * NS_PER_MS
 MIN_BATCHES = 4
+
+
+def is_measured(backend: Backend) -> bool:
+    """Whether the number of lanes is found at start-up: the card leaves it open, and there is a device."""
+    spec = backend.spec
+    return spec.card.lanes.count is None and not spec.buckets.is_exact and backend.free_device_bytes() is not None
 
 
 def representatives(buckets: Collection[Bucket]) -> tuple[Bucket, ...]:

@@ -54,7 +54,7 @@ class Registry:
         self._served: dict[str, ServedModel] = {}
         self._unavailable: dict[str, IndexEntry] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], ServedModel] = {}
         self._is_started = False
         self._is_stopping = False
         self._loss: DeviceError | None = None
@@ -206,7 +206,7 @@ class Registry:
         if self._loss is None:
             self._loss = error
             self._has_lost.set()
-            for served in self._served.values():
+            for served in (*self._served.values(), *self._retiring.values()):
                 served.batcher.abandon(error)
 
     async def device_lost(self) -> DeviceError:
@@ -248,13 +248,14 @@ class Registry:
     def _begin_to_retire(self, served: ServedModel) -> asyncio.Task[None]:
         """A task of its own, which `stop` awaits: it must end even if whoever began it is cancelled."""
         task = asyncio.create_task(self._retire(served))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._retiring[task] = served
+        task.add_done_callback(self._retiring.pop)
         return task
 
     async def _retire(self, served: ServedModel) -> None:
         await served.batcher.drain(self._drain_timeout_s)
-        await asyncio.to_thread(served.batcher.close)
+        if not self.has_lost_device:
+            await asyncio.to_thread(served.batcher.close)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from service.batching.lane_count import LANE_LIMIT, items_per_s, knee, representatives
+from service.batching.lane_count import LANE_LIMIT, is_measured, items_per_s, knee, representatives
 from service.batching.lane_pool import LanePool
 from service.buckets import Bucket, CostTable, Unserved
 from service.errors import DeviceError, ModelLoadFailed, ServiceError
@@ -175,7 +175,7 @@ class StartUp:
 
     def _add_lanes(self) -> None:
         """As many as the card says; where it says nothing and there is a device, as many as pay."""
-        if self._spec.card.lanes.count is None and self._on_device and not self._spec.buckets.is_exact:
+        if is_measured(self._backend):
             self._find_knee()
             return
         while len(self._pool) < self._backend.lane_count:

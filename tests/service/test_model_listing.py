@@ -11,6 +11,8 @@ from rich.console import Console
 from service.errors import ModelLoadFailed
 from service.model_listing import MAX_BUCKETS_SHOWN, ModelListing, list_models, render, to_dicts
 from tests.doubles import onnx_models
+from tests.doubles.held_backend import HeldBackend
+from tests.doubles.requests import make_spec
 from tests.doubles.running_server import add_model
 
 
@@ -127,3 +129,18 @@ def test_long_lists_of_buckets_are_cut(listings: dict[str, ModelListing]) -> Non
     text = shown(listings["sequences"])
     assert f"{' '.join(buckets[:MAX_BUCKETS_SHOWN])} and 4 more" in text
     assert buckets[MAX_BUCKETS_SHOWN] not in text
+
+
+def test_lanes_that_start_up_counts_are_said_to_be_so() -> None:
+    assert "auto" in shown(ModelListing("m", lanes=None))
+    assert "auto" not in shown(ModelListing("m", lanes=2))
+
+
+def test_a_device_makes_the_lanes_count_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_model(tmp_path, "m", onnx_models.make_identity)
+    backend = HeldBackend(make_spec(), clock=lambda: 0)
+    backend.free_bytes = 1
+    monkeypatch.setattr("service.model_listing.open_backend", lambda *_, **__: backend)
+    (listing,) = list_models(tmp_path, cpu_threads=1, max_image_pixels=1)
+    assert listing.lanes is None
+    assert backend.is_closed

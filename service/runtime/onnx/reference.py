@@ -13,6 +13,8 @@ from service.runtime.golden import ReferenceFailed
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors, without_paths
 from service.tensors import DType, HostArray, TensorSpec
 
+PLAN_SUFFIX = ".plan"
+
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
@@ -46,18 +48,30 @@ class OnnxReference:
             ) from error
 
 
-def open_reference(model_path: Path, spec: ModelSpec, *, cpu_threads: int) -> OnnxReference:
+def open_reference(
+    model_path: Path, spec: ModelSpec, *, cpu_threads: int, max_bytes: int | None = None
+) -> OnnxReference:
     """Opens the ONNX model that a plan was built from; blocking, for seconds where it is large.
 
     Args:
         model_path: the ONNX file.
         spec: what is compared with it: the order of inputs and outputs, and their types.
         cpu_threads: intra-op threads.
+        max_bytes: of the file and of what lies beside it, such as weights, plans apart; more is not opened. None opens
+            any model.
 
     Raises:
-        ModelLoadFailed: ONNX Runtime is not installed or refuses the model, a tensor of `spec` is not in it, or one of
-            its tensors is BF16, which ONNX Runtime cannot pass to NumPy.
+        ModelLoadFailed: it is larger than `max_bytes`, ONNX Runtime is not installed or refuses the model, a tensor of
+            `spec` is not in it, or one of its tensors is BF16, which ONNX Runtime cannot pass to NumPy.
     """
+    nbytes = sum(
+        file.stat().st_size for file in model_path.parent.iterdir() if file.is_file() and file.suffix != PLAN_SUFFIX
+    )
+    if max_bytes is not None and nbytes > max_bytes:
+        raise ModelLoadFailed(
+            f"it has {nbytes} bytes with what lies beside it, and up to {max_bytes} are opened; "
+            "`inferlane build` compares models of any size"
+        )
     return OnnxReference(open_session(model_path, threads=cpu_threads), spec, model_path)
 
 

@@ -245,3 +245,26 @@ async def test_an_error_of_the_device_that_passes_fails_one_model_alone(tmp_path
         failures = await repository.registry.start(None)
         assert list(failures) == ["a"]
         assert repository.registry.is_ready
+
+
+async def test_a_device_that_is_lost_ends_the_requests_of_a_model_that_was_replaced(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        registry = repository.registry
+        repository.add("m")
+        await registry.start(None)
+        old_batcher, old_backend = repository.batcher("m"), repository.backends[0]
+        repository.hold(old_backend)
+        running = submit(repository)
+        await begun(old_backend)
+        waiting = submit(repository)
+        await registry.load("m")
+        new_batcher, new_backend = repository.batcher("m"), repository.backends[1]
+        new_backend.fails_on = lambda request: lost()
+        for item in (submit(repository), running):
+            with pytest.raises(DeviceError):
+                await asyncio.wait_for(item.future, 10)
+        with pytest.raises(NotReady, match="the GPU is lost"):
+            await waiting.future
+        old_backend.let(1000)
+        for batcher in (old_batcher, new_batcher):
+            await asyncio.to_thread(batcher.close)

@@ -105,3 +105,15 @@ def test_a_bucket_of_the_specification_runs(tmp_path: Path) -> None:
     )
     assert (agreement.cosine, agreement.largest_difference) == (1.0, 0.0)
     lane.close()
+
+
+def test_a_model_that_takes_too_long_to_open_is_refused_and_plans_do_not_count(tmp_path: Path) -> None:
+    spec = opened(tmp_path, onnx_models.make_cnn).spec
+    model_path = tmp_path / "model.onnx"
+    nbytes = model_path.stat().st_size
+    (tmp_path / "model.plan").write_bytes(bytes(100))
+    open_reference(model_path, spec, cpu_threads=1, max_bytes=nbytes)
+    (tmp_path / "weights.bin").write_bytes(bytes(1))
+    with pytest.raises(ModelLoadFailed, match=f"has {nbytes + 1} bytes .* up to {nbytes} are opened"):
+        open_reference(model_path, spec, cpu_threads=1, max_bytes=nbytes)
+    open_reference(model_path, spec, cpu_threads=1)
