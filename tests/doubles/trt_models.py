@@ -49,7 +49,7 @@ SEQUENCE = FakeModel(
 )
 """`x: FP32[batch, sequence] -> y = x + x`; a profile for up to 8 columns, one for 8 to 16."""
 
-WIDE_BYTES = 128 << 10
+WIDE_BYTES = 512 << 10
 
 WIDE = FakeModel(
     inputs={"x": ("FLOAT", (-1, WIDE_BYTES // 4))},
