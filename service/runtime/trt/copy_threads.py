@@ -20,8 +20,8 @@ MAX_HELPERS = 3
 
 
 PARALLEL_FROM_BYTES = 4 << 20
-"""From this size on a lane's copies are shared with helpers: to wake them and to wait takes about 100 µs, as long as one
-core needs for 1 MiB, so with less there is nothing to win (seen with one helper and with three)."""
+"""From this size on a lane's copies are shared with helpers. To wake them and to wait takes about 100 µs, as long as
+one core needs for 1 MiB, so with less there is nothing to win (seen with one helper and with three)."""
 
 
 class Piece(Protocol):
