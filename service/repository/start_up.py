@@ -194,16 +194,24 @@ class StartUp:
 
     def _find_knee(self) -> None:
         """Adds lanes until one does not pay, is not to be had, or would end too late; that one is closed again."""
-        began_ns = step_began_ns = self._clock()
+        began_ns = self._clock()
+        step_ns = self._phase_ns[Phase.WARM_UP]
         rates = [self._rates()]
         while knee(rates) == len(rates) < LANE_LIMIT and self._has_room():
-            took_ns = self._clock() - step_began_ns
-            if self._clock() - began_ns + took_ns > LANES_BUDGET_NS:
-                break
             step_began_ns = self._clock()
+            if step_began_ns - began_ns + step_ns > LANES_BUDGET_NS:
+                _log.info(
+                    "model '%s': start-up has no time for a lane more than %d, which takes %.1f s; count in [lanes] "
+                    "names a number",
+                    self._spec.name,
+                    len(rates),
+                    step_ns / NS_PER_S,
+                )
+                break
             try:
                 self._add_lane()
                 rates.append(self._rates())
+                step_ns = self._clock() - step_began_ns
             except ServiceError as error:
                 if isinstance(error, DeviceError) and error.is_sticky:
                     raise

@@ -190,12 +190,23 @@ def test_a_lane_that_cannot_be_warmed_is_given_back(make_bench: MakeBench) -> No
     assert len(bench.pool) == backend.alive == 2
 
 
-def test_time_bounds_the_lanes(make_bench: MakeBench) -> None:
+@pytest.mark.parametrize(
+    ("warm_up_ns", "lanes"),
+    [
+        pytest.param(LANES_BUDGET_NS // 3, {2, 3}, id="a third of the budget each"),
+        pytest.param(LANES_BUDGET_NS + 1, {1}, id="not one more"),
+    ],
+)
+def test_time_bounds_the_lanes(
+    make_bench: MakeBench, warm_up_ns: int, lanes: set[int], caplog: pytest.LogCaptureFixture
+) -> None:
     backend = PacedBackend(spec_of(max_batch_size=1), ALL_PAY)
-    backend.warm_up_ns = LANES_BUDGET_NS // 3
+    backend.warm_up_ns = warm_up_ns
     bench = make_bench(backend)
-    bench.run()
-    assert 1 < len(bench.pool) <= 3
+    with caplog.at_level(logging.INFO):
+        bench.run()
+    assert len(bench.pool) in lanes
+    assert f"no time for a lane more than {len(bench.pool)}, which takes " in caplog.text
 
 
 def test_a_device_that_is_lost_meanwhile_is_no_reason_for_fewer_lanes(make_bench: MakeBench) -> None:

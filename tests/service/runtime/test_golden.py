@@ -116,6 +116,21 @@ def test_what_is_no_float_counts_by_the_share_of_equal_values(dtype: DType) -> N
     assert compare(lane, reference, spec, Bucket(8)) == Agreement(Bucket(8), "y", 0.75, 1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "wanted", "got", "share"),
+    [
+        (DType.BYTES, np.array([[b"a", b"b"]], np.object_), np.array([[b"a", b"c"]], np.object_), 0.5),
+        (DType.FP32, np.zeros((1, 0), np.float32), np.zeros((1, 0), np.float32), 1.0),
+    ],
+    ids=["bytes", "nothing at all"],
+)
+def test_what_cannot_be_subtracted(dtype: DType, wanted: HostArray, got: HostArray, share: float) -> None:
+    spec = make_spec()
+    spec = replace(spec, outputs=(replace(spec.outputs[0], dtype=dtype),))
+    agreement = compare(AnsweringLane(lambda x, row: got), Doubling(lambda y: wanted), spec, Bucket(4))  # type: ignore[arg-type]
+    assert (agreement.cosine, agreement.largest_difference) == (share, 0.0)
+
+
 def test_a_half_precision_lane_agrees_nearly() -> None:
     spec = make_spec()
     spec = replace(spec, outputs=(replace(spec.outputs[0], dtype=DType.FP16),))
