@@ -18,6 +18,9 @@ from service.requests import Batch
 from service.runtime.padding import pad_values
 from service.tensors import BATCH_DIM, DType, HostArray, TensorSpec
 
+FILLED_AT_ONCE_BYTES = 128 << 10
+"""Up to here an input is filled within the time that padding one request takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
@@ -45,16 +48,30 @@ class TensorPlan:
             dims: its sizes of the dynamic dimensions.
         """
         region = host[row : row + len(values)] if self.has_rows else host
-        if self.axes:
-            index = [slice(None)] * region.ndim
-            for axis, dim in self.axes:
-                size = dims[dim]
-                if size < region.shape[axis]:
-                    index[axis] = slice(size, None)
-                    region[tuple(index)] = self.pad
-                    index[axis] = slice(size)
-            region = region[tuple(index)]
-        region[...] = _text(values) if self.tensor.dtype is DType.BYTES else values
+        if region.shape == values.shape:
+            region[...] = _text(values) if self.tensor.dtype is DType.BYTES else values
+            return
+        index = [slice(None)] * region.ndim
+        for axis, dim in self.axes:
+            size = dims[dim]
+            if size < region.shape[axis]:
+                index[axis] = slice(size, None)
+                region[tuple(index)] = self.pad
+                index[axis] = slice(size)
+        self.copy_values(host, values, row)
+
+    def copy_values(self, host: HostArray, values: HostArray, row: int) -> None:
+        """Writes one request's values alone; what is padding around them stands there already.
+
+        Args:
+            host: dtype[padded shape], the batch's array.
+            values: dtype[the request's own shape].
+            row: where its rows begin.
+        """
+        index = [slice(extent) for extent in values.shape]
+        if self.has_rows:
+            index[0] = slice(row, row + len(values))
+        host[tuple(index)] = _text(values) if self.tensor.dtype is DType.BYTES else values
 
     def copy_out(self, host: HostArray, row: int, rows: int, dims: DimSizes) -> HostArray:
         """One request's part of an output, without padding: C-contiguous, in memory of its own."""
@@ -90,13 +107,24 @@ def output_plans(spec: ModelSpec) -> tuple[TensorPlan, ...]:
 
 
 def gather(batch: Batch, plans: tuple[TensorPlan, ...], host_inputs: tuple[HostArray, ...]) -> None:
-    """Copies all requests' rows into the padded inputs and clears the rows after them."""
+    """Copies all requests' rows into the padded inputs and clears the rows after them.
+
+    A small input is filled with padding at once, where several requests leave some: to do it for each takes longer.
+    """
+    dims = batch.bucket.dims
+    is_mixed = len(batch.requests) > 1 and any(request.dims != dims for request in batch.requests)
     for index, (plan, host) in enumerate(zip(plans, host_inputs, strict=True)):
+        is_filled = is_mixed and bool(plan.axes) and host.nbytes <= FILLED_AT_ONCE_BYTES
+        if is_filled:
+            host[...] = plan.pad
         row = 0
         for request in batch.requests:
-            plan.copy_in(host, request.inputs[index], row, request.dims)
+            if is_filled:
+                plan.copy_values(host, request.inputs[index], row)
+            else:
+                plan.copy_in(host, request.inputs[index], row, request.dims)
             row += request.rows
-        if plan.has_rows and row < len(host):
+        if plan.has_rows and row < len(host) and not is_filled:
             host[row:] = plan.pad
 
 
