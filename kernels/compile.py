@@ -1,0 +1,156 @@
+"""Cubins from the CUDA sources of this package: compiled by NVRTC, kept on disk, rebuilt when anything differs.
+
+A cubin's name in the cache is the hash of all that went into it: its source, every header, the flags, the
+architecture and NVRTC's version. An entry that does not match its own digest counts as absent. Compiling needs
+neither a GPU nor its driver.
+
+    python -m kernels.compile FOLDER [sm_90 ...]     fills a cache ahead, as an image's build does
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.specs import ARCHITECTURES, SOURCE_FOLDER, SOURCES
+from service.errors import ModelLoadFailed
+
+_LOG = logging.getLogger(__name__)
+
+FLAGS = {"std": "c++17", "fma": True}
+"""Options of `cuda.core.ProgramOptions` beside the architecture and the headers' folder."""
+
+_DIGEST_BYTES = 32
+
+Compiler = Callable[[str, str], bytes]
+"""Takes a source's text and an architecture and gives a cubin, or raises `ModelLoadFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """What compiles.
+
+    Attributes:
+        version: part of every cache key.
+        compile: the compiler.
+    """
+
+    version: str
+    compile: Compiler
+
+
+def nvrtc() -> Toolchain:
+    """The NVRTC that is installed.
+
+    Raises:
+        ModelLoadFailed: it, or one of NVIDIA's Python packages around it, is missing.
+    """
+    try:
+        from cuda.bindings import nvrtc as binding  # noqa: PLC0415 - only machines that compile have it
+        from cuda.core import Program, ProgramOptions  # noqa: PLC0415
+
+        code, major, minor = binding.nvrtcVersion()
+    except Exception as error:  # a missing library is no ImportError: its loader raises classes of its own
+        raise ModelLoadFailed(
+            f"CUDA kernels cannot be compiled: {error}; install inferlane[kernels], or set CUDA_HOME to a CUDA toolkit "
+            "of version 12.8 or later"
+        ) from error
+    if code:
+        raise ModelLoadFailed(
+            f"CUDA kernels cannot be compiled: nvrtcVersion gave {code}; reinstall inferlane[kernels]"
+        )
+
+    def build(text: str, architecture: str) -> bytes:
+        options = ProgramOptions(arch=architecture, include_path=str(SOURCE_FOLDER), **FLAGS)
+        try:
+            return bytes(Program(text, "c++", options).compile("cubin").code)
+        except Exception as error:  # NVRTC's errors have no common base; their text holds the compiler's log
+            raise ModelLoadFailed(f"a CUDA source does not compile for {architecture}: {error}") from error
+
+    return Toolchain(f"{major}.{minor}", build)
+
+
+def cubin(source: str, architecture: str, *, cache: Path, toolchain: Toolchain) -> bytes:
+    """The machine code of one source, from the cache if it is there.
+
+    Args:
+        source: one of `specs.SOURCES`.
+        architecture: such as `sm_90`.
+        cache: folder of the cache; made if absent. One that cannot be written costs a compilation every time.
+        toolchain: what compiles.
+
+    Raises:
+        ModelLoadFailed: the source does not compile.
+    """
+    text = (SOURCE_FOLDER / f"{source}.cu").read_text(encoding="utf-8")
+    key = _key(text, architecture, toolchain.version)
+    path = cache / f"{source}-{architecture}-{key}.cubin"
+    found = _read(path)
+    if found is not None:
+        return found
+    built = toolchain.compile(text, architecture)
+    try:
+        _write(path, built)
+    except OSError as error:
+        _LOG.warning("the kernel cache %s cannot be written (%s); every start compiles again", cache, error)
+    return built
+
+
+def _key(text: str, architecture: str, version: str) -> str:
+    parts = [text, architecture, version, repr(sorted(FLAGS.items()))]
+    for header in sorted(SOURCE_FOLDER.glob("*.cuh")):
+        parts += [header.name, header.read_text(encoding="utf-8")]
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
+
+
+def _read(path: Path) -> bytes | None:
+    """An entry's cubin, if it is there and whole."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, found = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    if found and hashlib.sha256(found).digest() == digest:
+        return found
+    _LOG.warning("%s is damaged; it is built again", path)
+    return None
+
+
+def _write(path: Path, built: bytes) -> None:
+    """Either the whole entry is there afterwards or nothing new, whoever else writes it at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(built).digest() + built)
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def main(arguments: list[str]) -> int:
+    """Compiles every source for the named architectures, or for all, into the cache that comes first."""
+    if not arguments:
+        sys.stderr.write("usage: python -m kernels.compile FOLDER [sm_90 ...]\n")
+        return 2
+    toolchain = nvrtc()
+    for architecture in arguments[1:] or ARCHITECTURES:
+        for source in SOURCES:
+            size = len(cubin(source, architecture, cache=Path(arguments[0]), toolchain=toolchain))
+            sys.stdout.write(f"{source} {architecture}: {size} bytes\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

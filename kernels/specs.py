@@ -1,0 +1,76 @@
+"""What host and device agree on: the sources, their entry points, and the structures that both sides read.
+
+Sizes that a source and its launcher share are passed as arguments or stated here and held against the source by a
+test, never repeated silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+
+SOURCE_FOLDER = Path(__file__).with_name("csrc")
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+"""What every source must compile for: Turing, Ampere, Ada, Hopper and both Blackwells."""
+
+SOURCES = {
+    "preprocess": ("preprocess_fp16", "preprocess_fp32"),
+}
+"""Entry points by source: the name of a file in `csrc` without its ending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A launch's grid and block, in blocks and threads along x, y and z."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+
+
+class PixelFormat(IntEnum):
+    """How an image lies in memory: packed 8-bit channels, or NV12 (a luma plane, then U and V of 2 x 2 pixels)."""
+
+    RGB = 0
+    BGR = 1
+    NV12 = 2
+
+
+IMAGE = np.dtype(
+    {
+        "names": [
+            "pixels",
+            "chroma",
+            "height",
+            "width",
+            "pitch_bytes",
+            "chroma_pitch_bytes",
+            "format",
+            "top",
+            "left",
+            "scaled_height",
+            "scaled_width",
+        ],
+        "formats": [np.uint64, np.uint64, *[np.int32] * 9],
+        "offsets": [0, 8, 16, 20, 24, 28, 32, 36, 40, 44, 48],
+        "itemsize": 64,
+    }
+)
+"""One image of a batch for `preprocess`, and its place on the canvas; `struct Image` in `csrc/preprocess.cuh`.
+
+`pixels` is the device address of the top left byte of what is scaled; the memory is readable from there, rounded down
+to a multiple of 4, to the last pixel, rounded up to one. An entry of zeros gives a row of the pad value alone.
+"""
+
+MAX_IMAGE_SIDE = 65535
+MAX_CANVAS_SIDE = 16384
+"""Pixels up to which sampling positions fit the integers they are computed in."""
+
+
+def ceil_div(count: int, size: int) -> int:
+    """How many pieces of `size` cover `count`."""
+    return -(-count // size)

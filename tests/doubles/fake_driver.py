@@ -1,0 +1,57 @@
+"""The part of `cuda.bindings.driver` that loads and launches kernels: nothing runs, everything is written down."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from tests.doubles.fake_cuda_types import Handle, cudaError_t
+
+
+class FakeDriver:
+    """Stands where the module `cuda.bindings.driver` would.
+
+    Attributes:
+        loaded: libraries that are not unloaded, by handle.
+        launches: what was enqueued: kernel, grid, block, shared memory and stream.
+        refuses: name of a call that fails from now on.
+    """
+
+    def __init__(self) -> None:
+        self.loaded: dict[int, bytes] = {}
+        self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int, int]] = []
+        self.parameters: list[int] = []
+        self.refuses = ""
+        self._entries: dict[int, str] = {}
+
+    def cuLibraryLoadData(self, code: bytes, *options: Any) -> tuple[Any, ...]:
+        if self.refuses == "cuLibraryLoadData":
+            return cudaError_t.cudaErrorInvalidValue, None
+        handle = Handle(0x100 + len(self.loaded))
+        self.loaded[int(handle)] = code
+        return cudaError_t.cudaSuccess, handle
+
+    def cuLibraryGetKernel(self, library: Handle, name: bytes) -> tuple[Any, ...]:
+        if self.refuses == "cuLibraryGetKernel":
+            return cudaError_t.cudaErrorInvalidValue, None
+        handle = Handle(0x200 + len(self._entries))
+        self._entries[int(handle)] = name.decode()
+        return cudaError_t.cudaSuccess, handle
+
+    def cuLibraryUnload(self, library: Handle) -> tuple[Any, ...]:
+        del self.loaded[int(library)]
+        return (cudaError_t.cudaSuccess,)
+
+    def cuLaunchKernel(self, kernel: int, *rest: int) -> tuple[Any, ...]:
+        if self.refuses == "cuLaunchKernel":
+            return (cudaError_t.cudaErrorIllegalAddress,)
+        grid, block, (shared, stream, parameters, extra) = rest[:3], rest[3:6], rest[6:]
+        assert extra == 0
+        self.launches.append((self._entries[kernel], grid, block, shared, stream))
+        self.parameters.append(parameters)
+        return (cudaError_t.cudaSuccess,)
+
+    def argument(self, index: int, kind: Any) -> Any:
+        """The last launch's argument, read from where the launch would have read it."""
+        places = ctypes.cast(self.parameters[-1], ctypes.POINTER(ctypes.c_void_p))
+        return kind.from_address(places[index])

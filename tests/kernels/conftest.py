@@ -1,0 +1,30 @@
+"""The device functions, compiled for the host once a session."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernels.specs import SOURCE_FOLDER
+
+HOST_SOURCE = Path(__file__).with_name("host") / "host.cpp"
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed: the device functions cannot be compiled for the host")
+    library = tmp_path_factory.mktemp("host") / "host.so"
+    command = [compiler, "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run([*command, f"-I{SOURCE_FOLDER}", str(HOST_SOURCE), "-o", str(library)], check=True)
+    loaded = ctypes.CDLL(str(library))
+    loaded.host_to_half.restype = ctypes.c_uint16
+    loaded.host_to_half.argtypes = [ctypes.c_float]
+    loaded.host_to_float.restype = ctypes.c_float
+    loaded.host_to_float.argtypes = [ctypes.c_uint16]
+    return loaded

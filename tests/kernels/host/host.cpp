@@ -1,0 +1,33 @@
+// The device functions of kernels/csrc, compiled for the host and callable through ctypes.
+
+#include "common.cuh"
+#include "preprocess.cuh"
+
+extern "C" {
+
+u16 host_to_half(float value) { return to_half(value).bits; }
+
+float host_to_float(u16 bits) { return to_float(Half{bits}); }
+
+void host_taps(int scaled, int extent, int is_column, int *taps) {
+    for (int index = 0; index < scaled; ++index) {
+        const Taps found = is_column ? column_taps(index, scaled, extent) : taps_at(index, scaled, extent);
+        taps[3 * index] = found.first;
+        taps[3 * index + 1] = found.weight_first;
+        taps[3 * index + 2] = found.weight_second;
+    }
+}
+
+int host_blend(int upper, int lower, int weight_upper, int weight_lower) {
+    return blend_rows(upper, lower, weight_upper, weight_lower);
+}
+
+void host_rgb_of_yuv(int y, int u, int v, int *rgb) {
+    const Rgb found = rgb_of_yuv(y, u, v);
+    rgb[0] = found.red;
+    rgb[1] = found.green;
+    rgb[2] = found.blue;
+}
+
+int host_size_of_image() { return (int)sizeof(Image); }
+}
