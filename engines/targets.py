@@ -56,7 +56,7 @@ def find_targets(models: Sequence[str], repository: Path) -> tuple[Target, ...]:
 
 
 def all_targets(repository: Path) -> tuple[Target, ...]:
-    """Every model of a repository, by name.
+    """Every model of a repository that has files of its own, by name.
 
     Raises:
         ModelLoadFailed: the repository cannot be read, or holds no model.
@@ -64,7 +64,7 @@ def all_targets(repository: Path) -> tuple[Target, ...]:
     folders = scan(repository)
     if not folders:
         raise ModelLoadFailed(f"the repository '{repository}' holds no model; give --repository another folder")
-    return tuple(Target(folder) for folder in folders.values())
+    return tuple(Target(folder) for folder in folders.values() if not folder.has_card_alone)
 
 
 def request_for(name: str, version: VersionFolder, options: BuildOptions) -> BuildRequest:

@@ -29,7 +29,7 @@ from service.api.infer import Infer
 from service.api.metrics import metrics_router
 from service.api.oip_metadata import metadata_router
 from service.api.openapi import install_openapi
-from service.api.predict import Predict
+from service.api.predict import MediaThreads, Predict
 from service.api.shared_memory import shared_memory_router
 from service.api.watchdog import Watchdog
 from service.batching.batcher import OnDeviceLost
@@ -38,7 +38,7 @@ from service.errors import BuilderMissing, DeviceError, ModelLoadFailed, Service
 from service.machine import default_threads
 from service.models import ModelSpec
 from service.pipeline.decode import configure_opencv
-from service.pipeline.task import create_task
+from service.pipeline.task import compose_task, create_task
 from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
 from service.repository.loader import ModelLoader
 from service.repository.registry import Registry
@@ -131,6 +131,7 @@ def create_app(
         ),
         open_reference=lambda spec, version: open_reference(spec, version, cpu_threads=threads),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
+        compose_task=lambda spec, members: compose_task(spec, members, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
     )
     registry = Registry(
@@ -141,7 +142,11 @@ def create_app(
         on_progress=on_progress,
         needs_all=settings.exit_on_error,
     )
-    media_pool = ThreadPoolExecutor(threads, thread_name_prefix="media")
+    media_threads = MediaThreads(
+        ThreadPoolExecutor(threads, thread_name_prefix="media"),
+        ThreadPoolExecutor(threads, thread_name_prefix="answers"),
+        max_beginning=threads * MAX_PREPARING_PER_THREAD,
+    )
     codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")
 
     @asynccontextmanager
@@ -161,13 +166,14 @@ def create_app(
         await registry.stop()
         lag.stop()
         gpus.stop()
-        media_pool.shutdown()
+        media_threads.beginning.shutdown()
+        media_threads.finishing.shutdown()
         codec_pool.shutdown()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
     install_error_handlers(app, overload_status=settings.overload_status)
-    predict = Predict(media_pool, threads * MAX_PREPARING_PER_THREAD, time.monotonic_ns)
+    predict = Predict(media_threads, time.monotonic_ns)
     inference = _inference(settings, registry, recorder, predict, codec_pool)
     app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(inner, inference)))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)

@@ -64,6 +64,89 @@ class PreprocessCard:
     pad_value: int = 114
 
 
+class Pooling(Enum):
+    """How the vectors of a text's tokens become the one of the text."""
+
+    MEAN = "mean"
+    FIRST = "first"
+
+
+class BoxLayout(Enum):
+    """How a detector lays its candidates out; `auto` tells it from the output's shape."""
+
+    AUTO = "auto"
+    YOLOV5 = "yolov5"
+    YOLOV8 = "yolov8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextCard:
+    """`[text]`: how a text becomes tokens.
+
+    Attributes:
+        tokenizer: content of the tokenizer file; empty if the card names none.
+        max_tokens: tokens of the longest row, special ones included; None takes the model's longest bucket.
+        is_truncated: whether a longer text is cut, rather than refused.
+    """
+
+    tokenizer: bytes = field(default=b"", repr=False)
+    max_tokens: int | None = None
+    is_truncated: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingCard:
+    """`[pooling]`: how the model's output becomes one vector per text.
+
+    Attributes:
+        output: the output that holds the vectors; None for a model that has one output.
+        mode: how the vectors of tokens are pooled; an output of one vector per text is taken as it is.
+        is_normalized: whether vectors are scaled to length 1; None does so where vectors of tokens were pooled.
+    """
+
+    output: str | None = None
+    mode: Pooling = Pooling.MEAN
+    is_normalized: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectCard:
+    """`[detect]`: which of a detector's candidates are answered.
+
+    Attributes:
+        layout: how the candidates lie in the output.
+        score_threshold: least score, 0 to 1.
+        iou_threshold: overlap (intersection over union) with a better box of its class above which a box is dropped.
+        max_detections: most boxes of one image, the best first.
+    """
+
+    layout: BoxLayout = BoxLayout.AUTO
+    score_threshold: float = 0.25
+    iou_threshold: float = 0.45
+    max_detections: int = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OcrCard:
+    """`[ocr]`: which models find and read text, and what counts as text.
+
+    Attributes:
+        detector: name of the model that marks pixels of text.
+        recognizer: name of the model that reads a line.
+        pixel_threshold: probability from which on a pixel is text.
+        box_threshold: least mean probability of a line's pixels.
+        unclip_ratio: how far a box reaches beyond the marked core: its area times this over its perimeter.
+        text_threshold: least mean probability of a line's characters.
+    """
+
+    detector: str = ""
+    recognizer: str = ""
+    pixel_threshold: float = 0.3
+    box_threshold: float = 0.6
+    unclip_ratio: float = 1.5
+    text_threshold: float = 0.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingCard:
     """`[batching]`: how requests queue and join.
@@ -159,6 +242,7 @@ class ModelCard:
         bucket_sizes: padded sizes by dimension name (`batch` among them).
         pad_values: per input the value of padding in rows and dims; 0 unless named here.
         profiles: optimization profiles, each a mapping from input name to its shape range.
+        batching, lanes, precision, build, preprocess, text, pooling, detect, ocr: its sections.
     """
 
     name: str
@@ -174,3 +258,14 @@ class ModelCard:
     precision: PrecisionCard = PrecisionCard()
     build: BuildCard = BuildCard()
     preprocess: PreprocessCard = PreprocessCard()
+    text: TextCard = TextCard()
+    pooling: PoolingCard = PoolingCard()
+    detect: DetectCard = DetectCard()
+    ocr: OcrCard = OcrCard()
+
+    @property
+    def members(self) -> Mapping[str, str]:
+        """By the card's key, the models of the repository that this one is composed of; empty if it has its own."""
+        if self.task != "ocr":
+            return MappingProxyType({})
+        return MappingProxyType({"detector": self.ocr.detector, "recognizer": self.ocr.recognizer})

@@ -14,7 +14,8 @@ from service.errors import ServiceError
 from service.models import ModelSpec
 from service.pipeline.task import create_task
 from service.repository.card import load_card
-from service.repository.layout import ModelFolder, scan
+from service.repository.composed import COMPOSED_PLATFORM
+from service.repository.layout import IMPLICIT_VERSION, ModelFolder, scan
 from service.tensors import TensorSpec
 
 MAX_BUCKETS_SHOWN = 12
@@ -89,6 +90,8 @@ def render(listings: tuple[ModelListing, ...]) -> Table:
 
 def _list_one(folder: ModelFolder, cpu_threads: int, max_image_pixels: int) -> ModelListing:
     try:
+        if folder.has_card_alone:
+            return _list_composed(folder)
         version = folder.version()
         backend = open_backend(load_card(folder.path), version, cpu_threads=cpu_threads)
     except ServiceError as error:
@@ -100,6 +103,24 @@ def _list_one(folder: ModelFolder, cpu_threads: int, max_image_pixels: int) -> M
         return ModelListing(folder.name, version.version, error=error.message)
     finally:
         backend.close()
+
+
+def _list_composed(folder: ModelFolder) -> ModelListing:
+    """A model that is composed of others, which are listed under their own names and checked against it by `serve`.
+
+    Raises:
+        ModelLoadFailed: its card names no others.
+    """
+    card = load_card(folder.path)
+    if not card.members:
+        folder.version()
+    return ModelListing(
+        name=card.name,
+        version=IMPLICIT_VERSION,
+        platform=COMPOSED_PLATFORM,
+        task=card.task,
+        inputs=tuple(f"{key}: {name}" for key, name in card.members.items()),
+    )
 
 
 def _listing(spec: ModelSpec, lanes: int | None) -> ModelListing:

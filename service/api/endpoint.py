@@ -23,8 +23,8 @@ from service.api.exchange import Exchange, Reply
 from service.api.target import Target, parse_target
 from service.api.watchdog import Watchdog
 from service.errors import ClientGone, InvalidInput, ServiceError, ShuttingDown
+from service.repository.composed import AnyModel
 from service.repository.registry import Registry
-from service.repository.served import ServedModel
 from service.requests import Clock, StageTimings, Stamps
 from service.telemetry.recorder import Recorder
 from service.units import NS_PER_MS
@@ -43,7 +43,7 @@ LARGE_BYTES = 64 << 10
 class Handler(Protocol):
     """What a verb does with a request whose body is here."""
 
-    async def answer(self, served: ServedModel, exchange: Exchange) -> Reply:
+    async def answer(self, served: AnyModel, exchange: Exchange) -> Reply:
         """Answers one request, or raises a ServiceError."""
 
 
@@ -131,7 +131,7 @@ class InferenceEndpoint:
             body.close()
             inference.watchdog.sign_out(watched)
 
-    async def _run(self, target: Target, exchange: Exchange) -> tuple[ServedModel, Reply]:
+    async def _run(self, target: Target, exchange: Exchange) -> tuple[AnyModel, Reply]:
         """Runs the request on the model that serves when it is submitted, even if that is replaced meanwhile."""
         handler = self._inference.handlers[target.verb]
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 from service.api.watchdog import Watched
 from service.batching.batcher import Batcher
+from service.batching.pending import Pending
 from service.errors import ClientGone, InvalidInput
 from service.requests import InferenceRequest, Stamps
 from service.tensors import HostArray
@@ -88,3 +89,30 @@ class Exchange:
         except asyncio.CancelledError:
             batcher.cancel(pending)
             raise
+
+    async def run_all(
+        self, submissions: Sequence[tuple[Batcher, InferenceRequest]]
+    ) -> tuple[tuple[HostArray, ...], ...]:
+        """Submits requests at once and waits for the outputs of all, in their order; if one fails, none is waited for.
+
+        Raises:
+            Overloaded, NotReady, ShuttingDown, DeadlineExceeded, ExecutionFailed, ClientGone: as `Batcher.submit`.
+        """
+        if self.watched.is_gone:
+            raise ClientGone("the client closed its connection while its request was prepared")
+        queued: list[tuple[Batcher, Pending]] = []
+        self.watched.on_gone = partial(_cancel_all, queued)
+        try:
+            for batcher, request in submissions:
+                queued.append((batcher, batcher.submit(request)))
+            return tuple(await asyncio.gather(*(pending.future for _, pending in queued)))
+        except BaseException:
+            for _, pending in queued:
+                pending.future.cancel()  # nobody reads what becomes of it
+            _cancel_all(queued)
+            raise
+
+
+def _cancel_all(queued: Sequence[tuple[Batcher, Pending]]) -> None:
+    for batcher, pending in queued:
+        batcher.cancel(pending)

@@ -6,6 +6,7 @@ from service.api.exchange import Exchange, Reply
 from service.api.oip_codec import InferCodec, ParsedInfer, parse_header_length
 from service.errors import InvalidInput
 from service.models import ModelSpec
+from service.repository.composed import AnyModel, ComposedModel
 from service.repository.served import ServedModel
 from service.requests import Clock, InferenceRequest, Stamps
 from service.tensors import DType, first_not_utf8
@@ -18,12 +19,17 @@ class Infer:
         self._clock = clock
         self._codecs: dict[str, tuple[ModelSpec, InferCodec]] = {}
 
-    async def answer(self, served: ServedModel, exchange: Exchange) -> Reply:
+    async def answer(self, served: AnyModel, exchange: Exchange) -> Reply:
         """Parses, runs and renders one request.
 
         Raises:
             ServiceError: whatever is wrong with it, or happened to it.
         """
+        if isinstance(served, ComposedModel):
+            raise InvalidInput(
+                f"model '{served.spec.name}' is composed of {', '.join(served.spec.card.members.values())} and has no "
+                f"tensors of its own; POST to /v2/models/{served.spec.name}/predict, or tensors to those"
+            )
         stamps = exchange.stamps
         codec = self._codec(served)
         header_length = parse_header_length(exchange.headers.get(b"inference-header-content-length"))

@@ -14,23 +14,25 @@ from service.units import NS_PER_US
 LABEL_FILENAME = "labels.txt"
 """Stands for the card's labels, which the classification extension adds to an output."""
 
+_BACKENDS = {"tensorrt_plan": "tensorrt", "ensemble": ""}
+
 
 def model_config(spec: ModelSpec, *, lane_count: int) -> dict[str, Any]:
     """The ModelConfig of one model version, ready for JSON.
 
     Args:
         spec: the model version.
-        lane_count: batches of it that run at once.
+        lane_count: batches of it that run at once; 0 for a model that is composed of others.
     """
     config: dict[str, Any] = {
         "name": spec.name,
         "platform": spec.platform,
-        "backend": "tensorrt" if _is_tensorrt(spec) else "onnxruntime",
+        "backend": _BACKENDS.get(spec.platform, "onnxruntime"),
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": spec.max_batch_size,
         "input": [_tensor(spec, tensor) | {"is_shape_tensor": False, "optional": False} for tensor in spec.inputs],
         "output": [_tensor(spec, tensor) | _label_filename(spec) for tensor in spec.outputs],
-        "instance_group": [_instance_group(spec, lane_count)],
+        "instance_group": [_instance_group(spec, lane_count)] if lane_count else [],
         "model_transaction_policy": {"decoupled": False},
         "response_cache": {"enable": False},
     }

@@ -15,6 +15,7 @@ from service.api.oip_text import name_text
 from service.api.responses import JsonResponse
 from service.api.schemas import ErrorBody, ModelConfiguration, ModelMetadata, ModelStatisticsList, ServerMetadata
 from service.errors import ModelNotFound, NotReady
+from service.repository.composed import ComposedModel
 from service.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def _add_model_routes(router: APIRouter, registry: Registry, recorder: Recorder)
 
     def config(name: str, version: str | None) -> Response:
         model = registry.get(name, version)
-        return JsonResponse(model_config(model.spec, lane_count=model.batcher.lane_count))
+        lane_count = 0 if isinstance(model, ComposedModel) else model.batcher.lane_count
+        return JsonResponse(model_config(model.spec, lane_count=lane_count))
 
     def statistics(name: str, version: str | None) -> Response:
         if version is None:

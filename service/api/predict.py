@@ -1,75 +1,155 @@
-"""`POST /v2/models/M/predict`: media in, meaning out. Media are decoded in a thread pool."""
+"""`POST /v2/models/M/predict`: media in, meaning out. Media are decoded, and outputs made sense of, off the event loop.
+
+A task says in steps what its models shall run (`service/pipeline/steps.py`); this module drives it. What has begun goes
+first: the later parts of a request run on threads of their own, where they do not wait behind the decoding of others.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import orjson
 
 from service.api.exchange import Exchange, Reply
-from service.errors import ClientGone, InvalidInput, Overloaded
-from service.pipeline.media import PreparedMedia
+from service.api.step_stamps import add_step, begin_steps, call_timings
+from service.errors import ClientGone, InvalidInput, Overloaded, ServiceError
+from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.task import Task
+from service.repository.composed import AnyModel, ComposedModel
 from service.repository.served import ServedModel
 from service.requests import Clock, InferenceRequest, Stamps
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaThreads:
+    """Where tasks compute.
+
+    Attributes:
+        beginning: reads and decodes what clients send.
+        finishing: goes on with requests whose model has run.
+        max_beginning: requests that may be in `beginning` or wait for it; above it they are refused at once.
+    """
+
+    beginning: Executor
+    finishing: Executor
+    max_beginning: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Submission:
+    """A call of a step on its way: which model runs it, and as which request."""
+
+    model: ServedModel
+    request: InferenceRequest
 
 
 class Predict:
     """Answers `predict`. One for the server; on the event loop.
 
     Args:
-        pool: where media are decoded.
-        max_preparing: requests that may be in the pool or wait for it; above it they are refused at once.
+        threads: where tasks compute.
         clock: monotonic nanoseconds.
     """
 
-    def __init__(self, pool: ThreadPoolExecutor, max_preparing: int, clock: Clock) -> None:
-        self._pool = pool
-        self._max_preparing = max_preparing
+    def __init__(self, threads: MediaThreads, clock: Clock) -> None:
+        self._threads = threads
         self._clock = clock
-        self._preparing = 0
+        self._beginning = 0
 
-    async def answer(self, served: ServedModel, exchange: Exchange) -> Reply:
+    async def answer(self, served: AnyModel, exchange: Exchange) -> Reply:
         """Prepares, runs and renders one request.
 
         Raises:
             ServiceError: whatever is wrong with it, or happened to it.
         """
-        stamps = exchange.stamps
         task = _task(served)
         options = exchange.query()
         task.check_options(options)
-        stamps.parsed = self._clock()
-        prepared = await self._prepare(task, exchange)
-        stamps.prepared = self._clock()
-        outputs = await exchange.run(served.batcher, _to_request(served, prepared, stamps))
-        return Reply(
-            (orjson.dumps(task.render(outputs, options)),), [(b"content-type", b"application/json")], prepared.rows
-        )
+        exchange.stamps.parsed = self._clock()
+        content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
+        steps = task.steps(bytes(exchange.body), content_type, options)
+        if isinstance(served, ServedModel):
+            return await self._drive(served, steps, exchange)
+        with served.in_flight.taken(served.spec.name):
+            return await self._drive(served, steps, exchange)
 
-    async def _prepare(self, task: Task, exchange: Exchange) -> PreparedMedia:
-        if self._preparing >= self._max_preparing:
+    async def _drive(self, served: AnyModel, steps: Steps, exchange: Exchange) -> Reply:
+        stamps = exchange.stamps
+        result = await self._begin(steps, exchange)
+        begin_steps(stamps, self._clock())
+        rows = sum(call.rows for call in result.calls) if isinstance(result, Step) else 0
+        while isinstance(result, Step):
+            outputs = await self._run(served, result, exchange)
+            if result.is_rest_quick:
+                result = _advance(steps, outputs)
+            else:
+                result = await self._on_thread(self._threads.finishing, partial(_advance, steps, outputs), exchange)
+        return Reply((result,), [(b"content-type", b"application/json")], rows)
+
+    async def _begin(self, steps: Steps, exchange: Exchange) -> Step | bytes:
+        limit = self._threads.max_beginning
+        if self._beginning >= limit:
             raise Overloaded(
-                f"{self._preparing} media requests are being decoded or wait for it, {self._max_preparing} may; "
+                f"{self._beginning} media requests are being decoded or wait for it, {limit} may; "
                 "retry later or send less at once",
                 retry_after_s=1.0,
             )
-        self._preparing += 1
-        content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
-        job = self._pool.submit(task.prepare, bytes(exchange.body), content_type)
+        self._beginning += 1
+        try:
+            return await self._on_thread(self._threads.beginning, partial(_advance, steps, None), exchange)
+        finally:
+            self._beginning -= 1
+
+    async def _on_thread(self, executor: Executor, work: Callable[[], _T], exchange: Exchange) -> _T:
+        if exchange.watched.is_gone:
+            raise ClientGone("the client closed its connection before its request was answered")
+        job = executor.submit(work)
         exchange.watched.on_gone = job.cancel
         try:
             return await asyncio.wrap_future(job)
         except asyncio.CancelledError:
             if exchange.watched.is_gone:
-                raise ClientGone("the client closed its connection before its media were decoded") from None
+                raise ClientGone("the client closed its connection before its request was answered") from None
             raise
-        finally:
-            self._preparing -= 1
+
+    async def _run(self, served: AnyModel, step: Step, exchange: Exchange) -> tuple[Outputs, ...]:
+        """Runs the calls of a step; those of a composed model's members are recorded as requests to them too."""
+        handed_ns = self._clock()
+        until_ns = exchange.stamps.read + served.spec.card.batching.default_timeout_ns
+        submissions = [_to_submission(served, call, exchange.stamps, handed_ns, until_ns) for call in step.calls]
+        if not submissions:
+            return ()
+        is_composed = isinstance(served, ComposedModel)
+        try:
+            outputs = await exchange.run_all([(each.model.batcher, each.request) for each in submissions])
+        except ServiceError as error:
+            if is_composed:
+                for recorder in {id(each.model): each.model.recorder for each in submissions}.values():
+                    recorder.record_failure(error.reason)
+            raise
+        if is_composed:
+            for each in submissions:
+                each.model.recorder.record_request(call_timings(each.request.stamps), each.request.rows)
+        add_step(exchange.stamps, [each.request.stamps for each in submissions])
+        return outputs
 
 
-def _task(served: ServedModel) -> Task:
+def _advance(steps: Steps, outputs: tuple[Outputs, ...] | None) -> Step | bytes:
+    """The next step, or the answer as JSON."""
+    try:
+        return next(steps) if outputs is None else steps.send(outputs)
+    except StopIteration as done:
+        return orjson.dumps(done.value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _task(served: AnyModel) -> Task:
     if served.task is None:
         raise InvalidInput(
             f"model '{served.spec.name}' has no task, so it takes raw tensors only; POST them to "
@@ -78,15 +158,19 @@ def _task(served: ServedModel) -> Task:
     return served.task
 
 
-def _to_request(served: ServedModel, prepared: PreparedMedia, stamps: Stamps) -> InferenceRequest:
-    batching = served.spec.card.batching
-    return InferenceRequest(
-        inputs=prepared.inputs,
-        rows=prepared.rows,
-        dims=(),
-        outputs=tuple(range(len(served.spec.outputs))),
-        priority=batching.default_priority,
-        deadline_ns=stamps.read + batching.default_timeout_ns,
-        nbytes=sum(host_input.nbytes for host_input in prepared.inputs),
-        stamps=stamps,
+def _to_submission(served: AnyModel, call: Call, stamps: Stamps, handed_ns: int, until_ns: int) -> _Submission:
+    model = served if isinstance(served, ServedModel) else served.members[call.member]
+    own = Stamps(stamps.received)
+    own.read, own.parsed = stamps.read, stamps.parsed
+    own.prepared = handed_ns
+    request = InferenceRequest(
+        inputs=call.inputs,
+        rows=call.rows,
+        dims=call.dims,
+        outputs=tuple(range(len(model.spec.outputs))) if call.outputs is None else call.outputs,
+        priority=model.spec.card.batching.default_priority,
+        deadline_ns=until_ns,
+        nbytes=call.nbytes,
+        stamps=own,
     )
+    return _Submission(model, request)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.images import ImageLoader, create_image_loader
-from service.pipeline.media import PreparedMedia
+from service.pipeline.steps import Call, Step, Steps
 from service.tensors import DType, HostArray, TensorSpec
 
 DEFAULT_TOP_K = 5
@@ -43,9 +43,11 @@ class ClassifyTask:
                 raise InvalidInput(f"unknown option '{name}'; task 'classify' takes top_k, for example ?top_k=3")
         _top_k(options)
 
-    def prepare(self, body: bytes, content_type: str) -> PreparedMedia:
-        """The images of a body as rows; see `ImageLoader.load`. Runs on a pool thread."""
-        return self.images.load(body, content_type)
+    def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
+        """The images of a body as rows of one batch, then their classes; see `ImageLoader.load` and `render`."""
+        media = self.images.load(body, content_type)
+        (outputs,) = yield Step((Call(media.inputs, media.rows),), is_rest_quick=True)
+        return self.render(outputs, options)
 
     def render(self, outputs: tuple[HostArray, ...], options: Mapping[str, str]) -> object:
         """The answer: per image its `top_k` classes, the likeliest first.

@@ -7,8 +7,35 @@ from dataclasses import dataclass
 from service.errors import ServiceError
 from service.models import ModelSpec
 from service.pipeline.decode import RgbImage, decode_image
-from service.pipeline.media import MediaFile, PreparedMedia, split_media
+from service.pipeline.media import MediaFile, split_media
 from service.pipeline.preprocess import Preprocessor, create_preprocessor
+from service.tensors import HostArray
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSize:
+    """Height and width of an image in pixels, upright."""
+
+    height: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImages:
+    """The images of a request as the model takes them.
+
+    Attributes:
+        inputs: the one host_ array, one row per image in the order of the request, C-contiguous, read-only.
+        sizes: of the images as they came.
+    """
+
+    inputs: tuple[HostArray, ...]
+    sizes: tuple[ImageSize, ...]
+
+    @property
+    def rows(self) -> int:
+        """Images."""
+        return len(self.sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +52,7 @@ class ImageLoader:
     max_images: int
     max_pixels: int
 
-    def load(self, body: bytes, content_type: str) -> PreparedMedia:
+    def load(self, body: bytes, content_type: str) -> LoadedImages:
         """The images of a body, one row each. Takes milliseconds per image: runs on a pool thread.
 
         Only one decoded image is in memory at a time.
@@ -37,18 +64,27 @@ class ImageLoader:
         """
         files = split_media(body, content_type, max_files=self.max_images)
         host_images = self.preprocessor.target.allocate(len(files))
+        sizes = []
         for row, file in enumerate(files):
-            self.preprocessor.write(self._decode(file), host_images[row])
+            image = decode_file(file, max_pixels=self.max_pixels)
+            self.preprocessor.write(image, host_images[row])
+            sizes.append(ImageSize(*image.shape[:2]))
         host_images.flags.writeable = False
-        return PreparedMedia((host_images,), len(files))
+        return LoadedImages((host_images,), tuple(sizes))
 
-    def _decode(self, file: MediaFile) -> RgbImage:
-        try:
-            return decode_image(file.data, max_pixels=self.max_pixels)
-        except ServiceError as error:
-            if not file.name:
-                raise
-            raise type(error)(f"{file.name}: {error.message}") from None
+
+def decode_file(file: MediaFile, *, max_pixels: int) -> RgbImage:
+    """The pixels of one file of a request; an error says which file it is about.
+
+    Raises:
+        InvalidInput, PayloadTooLarge, UnsupportedMediaType: as `decode_image`.
+    """
+    try:
+        return decode_image(file.data, max_pixels=max_pixels)
+    except ServiceError as error:
+        if not file.name:
+            raise
+        raise type(error)(f"{file.name}: {error.message}") from None
 
 
 def create_image_loader(spec: ModelSpec, *, max_pixels: int) -> ImageLoader:

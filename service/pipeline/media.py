@@ -13,25 +13,11 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import InvalidInput, UnsupportedMediaType
-from service.tensors import HostArray
 
 MULTIPART = "multipart/form-data"
 SINGLE_FILE_TYPES = frozenset({"image/jpeg", "image/jpg", "image/png", "image/webp", "application/octet-stream"})
 
 _ALLOWED = f"image/jpeg, image/png, image/webp, application/octet-stream (told from the bytes) and {MULTIPART}"
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedMedia:
-    """A media request as the model takes it.
-
-    Attributes:
-        inputs: host_ arrays in the order of `ModelSpec.inputs`, each of `rows` rows, C-contiguous, read-only.
-        rows: one per image, in the order of the request.
-    """
-
-    inputs: tuple[HostArray, ...]
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,10 +202,15 @@ def create_preprocessor(spec: ModelSpec) -> Preprocessor:
             f"model '{spec.name}': [preprocess] shortest_side is {card.shortest_side}, the model's input is "
             f"{target.height} x {target.width}; the crop needs shortest_side >= {max(target.height, target.width)}"
         )
-    return Preprocessor(target, card, _value_table(spec, target.dtype))
+    return Preprocessor(target, card, value_table(spec, target.dtype))
 
 
-def _value_table(spec: ModelSpec, dtype: DType) -> ValueTable:
+def value_table(spec: ModelSpec, dtype: DType) -> ValueTable:
+    """What each 8-bit value becomes by the model's card; see `Preprocessor.table`.
+
+    Raises:
+        ModelLoadFailed: a value does not fit the type.
+    """
     values = np.arange(256, dtype=np.uint8)
     if dtype is DType.UINT8:
         return np.tile(values, (3, 1))

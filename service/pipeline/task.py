@@ -1,6 +1,7 @@
 """What `/predict` makes of a model: the protocol of a task, and the tasks there are.
 
 A new task is one module with a factory, one line in `_FACTORIES`, and its name among the values of the card's `task`.
+One that is made of several models stands in `_COMPOSED_FACTORIES`, and `ModelCard.members` names its models.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Protocol
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.classify import create_classify_task
-from service.pipeline.media import PreparedMedia
-from service.tensors import HostArray
+from service.pipeline.detect import create_detect_task
+from service.pipeline.embed import create_embed_task
+from service.pipeline.ocr import create_ocr_task
+from service.pipeline.steps import Steps
 
-__all__ = ["RAW_TENSOR_TASK", "PreparedMedia", "Task", "create_task"]
+__all__ = ["RAW_TENSOR_TASK", "Task", "compose_task", "create_task"]
 
 RAW_TENSOR_TASK = "tensor"
 """The task of a model that takes and gives raw tensors alone: it has no `/predict`."""
@@ -30,31 +33,13 @@ class Task(Protocol):
             InvalidInput: an unknown option or a bad value; the message names those allowed.
         """
 
-    def prepare(self, body: bytes, content_type: str) -> PreparedMedia:
-        """Makes the model's input of a body. Takes milliseconds: runs on a pool thread.
+    def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
+        """Begins the work on one request; nothing is computed before the first step is asked for. See `Steps`.
 
         Args:
             body: the whole, already bounded, body.
             content_type: value of the request's header, empty if there was none.
-
-        Raises:
-            InvalidInput: the body is malformed.
-            PayloadTooLarge: what it holds is larger than allowed.
-            UnsupportedMediaType: the content type or the format is not one that is read.
-        """
-
-    def render(self, outputs: tuple[HostArray, ...], options: Mapping[str, str]) -> object:
-        """Makes the answer of the model's outputs. Runs on the event loop, so it takes well below a millisecond.
-
-        Args:
-            outputs: all outputs in the order of `ModelSpec.outputs`, one row per row of `PreparedMedia`.
             options: the query parameters, as `check_options` accepted them.
-
-        Returns:
-            An object that JSON can hold.
-
-        Raises:
-            ExecutionFailed: the outputs make no sense.
         """
 
 
@@ -62,7 +47,16 @@ class _Factory(Protocol):
     def __call__(self, spec: ModelSpec, *, max_image_pixels: int) -> Task: ...
 
 
-_FACTORIES: Mapping[str, _Factory] = {"classify": create_classify_task}
+class _ComposedFactory(Protocol):
+    def __call__(self, spec: ModelSpec, members: Mapping[str, ModelSpec], *, max_image_pixels: int) -> Task: ...
+
+
+_FACTORIES: Mapping[str, _Factory] = {
+    "classify": create_classify_task,
+    "detect": create_detect_task,
+    "embed": create_embed_task,
+}
+_COMPOSED_FACTORIES: Mapping[str, _ComposedFactory] = {"ocr": create_ocr_task}
 
 
 def create_task(spec: ModelSpec, *, max_image_pixels: int) -> Task | None:
@@ -78,8 +72,27 @@ def create_task(spec: ModelSpec, *, max_image_pixels: int) -> Task | None:
     name = spec.card.task
     if name == RAW_TENSOR_TASK:
         return None
+    if name in _COMPOSED_FACTORIES:
+        raise ModelLoadFailed(
+            f"model '{spec.name}': task '{name}' is composed of the models that its card names and takes no model "
+            "of its own; take the model's files out of the folder, so that it holds the card alone"
+        )
     factory = _FACTORIES.get(name)
     if factory is None:
-        known = ", ".join(sorted([RAW_TENSOR_TASK, *_FACTORIES]))
+        known = ", ".join(sorted([RAW_TENSOR_TASK, *_FACTORIES, *_COMPOSED_FACTORIES]))
         raise ModelLoadFailed(f"model '{spec.name}': unknown task '{name}'; the tasks are {known}")
     return factory(spec, max_image_pixels=max_image_pixels)
+
+
+def compose_task(spec: ModelSpec, members: Mapping[str, ModelSpec], *, max_image_pixels: int) -> Task:
+    """The task of a composed model. Called whenever one of its members was loaded: it is quick.
+
+    Args:
+        spec: the composed model's, which has no tensors.
+        members: by the card's key.
+        max_image_pixels: largest image, width times height.
+
+    Raises:
+        ModelLoadFailed: the members do not fit the task.
+    """
+    return _COMPOSED_FACTORIES[spec.card.task](spec, members, max_image_pixels=max_image_pixels)

@@ -14,11 +14,15 @@ from service.cards import (
     CARD_FILE,
     BatchingCard,
     BuildCard,
+    DetectCard,
     LanesCard,
     ModelCard,
+    OcrCard,
+    PoolingCard,
     PrecisionCard,
     PreprocessCard,
     ShapeRange,
+    TextCard,
 )
 from service.errors import CardError
 from service.repository.card_errors import card_error
@@ -27,9 +31,16 @@ from service.repository.card_schema import (
     BuildSection,
     CardFile,
     LanesSection,
-    PreprocessSection,
     name_problem,
 )
+from service.repository.card_task_schema import (
+    DetectSection,
+    OcrSection,
+    PoolingSection,
+    PreprocessSection,
+    TextSection,
+)
+from service.repository.inside import read_inside
 from service.repository.labels import read_labels
 from service.units import NS_PER_MS
 
@@ -39,6 +50,7 @@ else:
     import tomli as tomllib
 
 MAX_CARD_BYTES = 1 << 20
+MAX_TOKENIZER_BYTES = 64 << 20
 
 _T = TypeVar("_T")
 
@@ -46,10 +58,11 @@ _T = TypeVar("_T")
 def load_card(folder: Path) -> ModelCard:
     """The card of the model in `folder`; one of defaults, named as the folder, where no `model.toml` is.
 
-    Reads the disk: not for the event loop. A card holds paths of no file afterwards; labels are read here.
+    Reads the disk: not for the event loop. A card holds paths of no file afterwards; labels and tokenizer are read
+    here.
 
     Raises:
-        CardError: the card or its labels file is malformed. The message names file, dotted key, what was got,
+        CardError: the card, or a file that it names, is malformed. The message names file, dotted key, what was got,
             what is allowed and, for an unknown key, the nearest valid one.
     """
     path = folder / CARD_FILE
@@ -75,6 +88,10 @@ def load_card(folder: Path) -> ModelCard:
         precision=PrecisionCard(mode=card.precision.mode, min_cosine=card.precision.min_cosine),
         build=_build(card.build),
         preprocess=_preprocess(card.preprocess),
+        text=_text(folder, card.text),
+        pooling=_pooling(card.pooling),
+        detect=_detect(card.detect),
+        ocr=_ocr(card.ocr),
     )
 
 
@@ -149,6 +166,37 @@ def _preprocess(section: PreprocessSection) -> PreprocessCard:
         mean=(section.mean[0], section.mean[1], section.mean[2]),
         std=(section.std[0], section.std[1], section.std[2]),
         pad_value=section.pad_value,
+    )
+
+
+def _text(folder: Path, section: TextSection) -> TextCard:
+    tokenizer = b""
+    if section.tokenizer:
+        tokenizer = read_inside(folder, section.tokenizer, key="text.tokenizer", max_bytes=MAX_TOKENIZER_BYTES)
+    return TextCard(tokenizer=tokenizer, max_tokens=section.max_tokens, is_truncated=section.truncation)
+
+
+def _pooling(section: PoolingSection) -> PoolingCard:
+    return PoolingCard(output=section.output, mode=section.mode, is_normalized=section.normalize)
+
+
+def _detect(section: DetectSection) -> DetectCard:
+    return DetectCard(
+        layout=section.layout,
+        score_threshold=section.score_threshold,
+        iou_threshold=section.iou_threshold,
+        max_detections=section.max_detections,
+    )
+
+
+def _ocr(section: OcrSection) -> OcrCard:
+    return OcrCard(
+        detector=section.detector,
+        recognizer=section.recognizer,
+        pixel_threshold=section.pixel_threshold,
+        box_threshold=section.box_threshold,
+        unclip_ratio=section.unclip_ratio,
+        text_threshold=section.text_threshold,
     )
 
 

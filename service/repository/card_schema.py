@@ -10,22 +10,28 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from service.cards import (
     BatchingCard,
     BuildCard,
     Completion,
-    Interpolation,
     LanesCard,
     PrecisionCard,
-    PreprocessCard,
-    Resize,
+)
+from service.repository.card_task_schema import (
+    DetectSection,
+    Extent,
+    OcrSection,
+    PoolingSection,
+    PreprocessSection,
+    Section,
+    TextSection,
 )
 from service.tensors import BATCH_DIM
 from service.units import NS_PER_MS
 
-TASKS = frozenset({"tensor", "classify"})
+TASKS = frozenset({"tensor", "classify", "detect", "embed", "ocr"})
 """What `/predict` can make of a model."""
 
 MAX_NAME_LENGTH = 128
@@ -35,15 +41,10 @@ MAX_THREADS = 1024
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
-_MAX_EXTENT = 2**31 - 1
 _BATCHING = BatchingCard()
 _LANES = LanesCard()
 _PRECISION = PrecisionCard()
 _BUILD = BuildCard()
-_PREPROCESS = PreprocessCard()
-
-Extent = Annotated[int, Field(ge=1, le=_MAX_EXTENT)]
-Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
 def name_problem(name: str) -> str | None:
@@ -53,12 +54,6 @@ def name_problem(name: str) -> str | None:
     if not MODEL_NAME.fullmatch(name):
         return "must start with a letter or digit and go on with letters, digits, '.', '_' or '-' (ASCII)"
     return None
-
-
-class Section(BaseModel):
-    """A table of the card: no unknown keys, no conversions between types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class BatchingSection(Section):
@@ -209,62 +204,6 @@ class BuildSection(Section):
     )
 
 
-class PreprocessSection(Section):
-    """How an image becomes the model's input, for tasks that take media."""
-
-    resize: Resize = Field(
-        _PREPROCESS.resize,
-        strict=False,
-        description="How the image meets the model's height and width.",
-        examples=["letterbox"],
-    )
-    shortest_side: Extent | None = Field(
-        _PREPROCESS.shortest_side,
-        description="Pixels that the shorter side is scaled to before the crop; "
-        "required by, and only for, `shortest-side+crop`.",
-        examples=[256],
-    )
-    interpolation: Interpolation = Field(
-        _PREPROCESS.interpolation, strict=False, description="Interpolation of the resize.", examples=["cubic"]
-    )
-    color: Literal["rgb", "bgr"] = Field(
-        "rgb",
-        description="Channel order that the model was trained on.",
-        examples=["bgr"],
-    )
-    scale: float = Field(
-        _PREPROCESS.scale,
-        gt=0,
-        description="Factor on the 0-255 values, before mean and standard deviation.",
-        examples=[1.0],
-    )
-    mean: Channels = Field(
-        list(_PREPROCESS.mean),
-        description="Subtracted per channel after scaling, in the model's channel order.",
-        examples=[[0.485, 0.456, 0.406]],
-    )
-    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)] = Field(
-        list(_PREPROCESS.std),
-        description="Divided by per channel, in the model's channel order.",
-        examples=[[0.229, 0.224, 0.225]],
-    )
-    pad_value: int = Field(
-        _PREPROCESS.pad_value, ge=0, le=255, description="Value of letterbox borders, before scaling.", examples=[0]
-    )
-
-    @model_validator(mode="after")
-    def _shortest_side_where_it_means_something(self) -> PreprocessSection:
-        crops = self.resize is Resize.SHORTEST_SIDE_CROP
-        if crops and self.shortest_side is None:
-            raise ValueError("resize = 'shortest-side+crop' needs shortest_side, for example shortest_side = 256")
-        if not crops and self.shortest_side is not None:
-            raise ValueError(
-                f"shortest_side means nothing with resize = '{self.resize.value}'; "
-                "leave it out, or set resize = 'shortest-side+crop'"
-            )
-        return self
-
-
 class ShapeRangeSection(Section):
     """Minimum, optimum and maximum shape of one input."""
 
@@ -340,6 +279,18 @@ class CardFile(Section):
     precision: PrecisionSection = PrecisionSection()
     build: BuildSection = BuildSection()
     preprocess: PreprocessSection = PreprocessSection()
+    text: TextSection = TextSection()
+    pooling: PoolingSection = PoolingSection()
+    detect: DetectSection = DetectSection()
+    ocr: OcrSection = OcrSection()
+
+    @model_validator(mode="after")
+    def _composed_of_something(self) -> CardFile:
+        if self.task == "ocr" and not (self.ocr.detector and self.ocr.recognizer):
+            raise ValueError(
+                'task = \'ocr\' needs an [ocr] table that names its models: detector = "..." and recognizer = "..."'
+            )
+        return self
 
     @field_validator("name")
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from service.errors import CardError
+from service.repository.inside import read_inside
 
 MAX_LABELS_BYTES = 16 << 20
 
@@ -15,15 +16,10 @@ def read_labels(folder: Path, file_name: str) -> tuple[str, ...]:
     Raises:
         CardError: the file is missing, outside the folder, empty, too large, no UTF-8, or has an empty line.
     """
-    path = _inside(folder, file_name)
+    path = folder / file_name
+    content = read_inside(folder, file_name, key="labels", max_bytes=MAX_LABELS_BYTES)
     try:
-        if path.stat().st_size > MAX_LABELS_BYTES:
-            raise CardError(
-                f"{path}: the labels file has {path.stat().st_size} bytes, at most {MAX_LABELS_BYTES} are read"
-            )
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise CardError(f"{path}: the labels file cannot be read: {error.strerror}") from error
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CardError(f"{path}: byte {error.start} of the labels file is no UTF-8; save it as UTF-8") from error
     # Only line feeds part lines: other separators that str.splitlines knows are labels of text recognisers.
@@ -37,17 +33,3 @@ def read_labels(folder: Path, file_name: str) -> tuple[str, ...]:
             f"{path}: line {lines.index('') + 1} of the labels file is empty; every line names the class of its number"
         )
     return tuple(lines)
-
-
-def _inside(folder: Path, file_name: str) -> Path:
-    try:
-        path = (folder / file_name).resolve()
-        is_inside = path.is_relative_to(folder.resolve())
-        is_file = is_inside and path.is_file()
-    except (OSError, ValueError, RuntimeError) as error:  # too long, NUL inside, a loop of links
-        raise CardError(f"{folder}: labels = {file_name!r} is no file name: {error}") from error
-    if not is_inside:
-        raise CardError(f"{folder}: labels = {file_name!r} leads out of the model's folder; put the file inside it")
-    if not is_file:
-        raise CardError(f"{folder}: labels = {file_name!r}, but there is no such file in the model's folder")
-    return path

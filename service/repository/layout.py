@@ -3,6 +3,7 @@
     REPOSITORY/<model>/[model.toml]
     REPOSITORY/<model>/<version>/{model.onnx, *.plan}     version: digits, no leading zero; the highest is the default
     REPOSITORY/<model>/{model.onnx, *.plan}               one version, called "1"
+    REPOSITORY/<model>/model.toml                         alone: a model composed of others, if its card says so
 
 A version holds `model.onnx`, one plan, or both (one model for two backends). A folder counts as a model if it holds a
 card, a folder named in digits, or any `*.onnx` or `*.plan`; others (documents, scripts) and everything hidden are
@@ -56,12 +57,15 @@ class ModelFolder:
         path: the folder.
         versions: ascending by number; empty where there is a problem.
         problem: why the model cannot be loaded and how to mend it, or None.
+        has_card_alone: whether there is a card and nothing else of a model, which is a problem unless the card names
+            the models that this one is composed of.
     """
 
     name: str
     path: Path
     versions: tuple[VersionFolder, ...]
     problem: str | None = None
+    has_card_alone: bool = False
 
     def version(self, wanted: str = "") -> VersionFolder:
         """The version `wanted`, or the highest if that is empty.
@@ -139,9 +143,18 @@ def _model_folder(path: Path) -> ModelFolder:
             raise _BadLayout(f"its name {problem}; rename the folder")
         return ModelFolder(path.name, path, _versions(path))
     except _BadLayout as error:
-        return ModelFolder(path.name, path, (), str(error))
+        return ModelFolder(path.name, path, (), str(error), has_card_alone=_has_card_alone(path))
     except OSError as error:
         return ModelFolder(path.name, path, (), f"'{path}' cannot be read: {error.strerror}")
+
+
+def _has_card_alone(path: Path) -> bool:
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except OSError:
+        return False
+    others = (name for name in names if _DIGITS.fullmatch(name) or name.endswith((".onnx", PLAN_SUFFIX)))
+    return CARD_FILE in names and name_problem(path.name) is None and not any(others)
 
 
 def _versions(path: Path) -> tuple[VersionFolder, ...]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from service.batching.batcher import Batcher, OnDeviceLost, is_lost
 from service.cards import ModelCard
+from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.card import load_card
+from service.repository.composed import ComposedModel, InFlight, composed_spec
 from service.repository.layout import ModelFolder, VersionFolder
 from service.repository.served import ServedModel
 from service.repository.start_up import OnProgress, Ready, StartUp
@@ -30,6 +33,9 @@ The event is set when nobody waits for the load any more: what takes long, as bu
 
 MakeTask: TypeAlias = Callable[[ModelSpec], Task | None]
 """Makes what `/predict` does with a model. Raises ModelLoadFailed where the model does not fit its task."""
+
+ComposeTask: TypeAlias = Callable[[ModelSpec, Mapping[str, ModelSpec]], Task]
+"""Makes the task of a composed model, given its members by the card's key. Raises ModelLoadFailed likewise."""
 
 OpenModelReference: TypeAlias = Callable[[ModelSpec, VersionFolder], Reference | None]
 """Opens what a model's buckets are compared with, or gives None where there is nothing; blocking."""
@@ -61,13 +67,40 @@ class ModelLoader:
         make_task: MakeTask,
         recorder: Recorder,
         open_reference: OpenModelReference = lambda spec, version: None,
+        compose_task: ComposeTask | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._open_backend = open_backend
         self._make_task = make_task
         self._recorder = recorder
         self._open_reference = open_reference
+        self._compose_task = compose_task
         self._clock = clock
+
+    def compose(self, card: ModelCard, members: Mapping[str, ServedModel]) -> ComposedModel:
+        """Makes a composed model of members that serve; at once, for nothing is opened or warmed.
+
+        Args:
+            card: its card.
+            members: by the card's key.
+
+        Raises:
+            ModelLoadFailed: the members do not fit the task.
+        """
+        spec = composed_spec(card)
+        if self._compose_task is None:
+            raise ModelLoadFailed(f"model '{card.name}' is composed of others, which is not possible here")
+        task = self._compose_task(spec, {key: member.spec for key, member in members.items()})
+        in_flight = InFlight()
+        gauges = ModelGauges(
+            queued_requests=int,
+            queued_bytes=int,
+            in_flight_requests=lambda: in_flight.count,
+            lanes=int,
+            busy_lanes=int,
+        )
+        recorder = self._recorder.for_model(spec.name, spec.version, gauges)
+        return ComposedModel(spec, recorder, task, MappingProxyType(dict(members)), in_flight)
 
     async def load(
         self, folder: ModelFolder, version: VersionFolder, on_progress: OnProgress, on_device_lost: OnDeviceLost

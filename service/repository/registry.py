@@ -2,18 +2,22 @@
 
 A reload warms the new version while the old one serves, then swaps them in one step of the event loop, then lets the
 old one finish what it has taken. Looking a model up and submitting to it within one step never meets a closed one.
+A model that is composed of others is swapped in the same step as they are, and they outlive the requests that it took.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from service.batching.batcher import is_lost
 from service.errors import DeviceError, ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
-from service.repository.layout import ModelFolder, find, scan
+from service.repository.card import load_card
+from service.repository.composed import AnyModel, ComposedModel
+from service.repository.composition import Compositions, check_card, compose
+from service.repository.layout import IMPLICIT_VERSION, ModelFolder, find, scan
 from service.repository.loader import ModelLoader
 from service.repository.served import IndexEntry, ModelState, ServedModel
 from service.repository.start_up import OnProgress
@@ -51,10 +55,11 @@ class Registry:
         self._recorder = recorder
         self._drain_timeout_s = drain_timeout_s
         self._on_progress = on_progress
-        self._served: dict[str, ServedModel] = {}
+        self._served: dict[str, AnyModel] = {}
+        self._compositions = Compositions()
         self._unavailable: dict[str, IndexEntry] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._retiring: dict[asyncio.Task[None], ServedModel] = {}
+        self._retiring: dict[asyncio.Task[None], AnyModel] = {}
         self._is_started = False
         self._is_stopping = False
         self._loss: DeviceError | None = None
@@ -79,7 +84,7 @@ class Registry:
             return "it is shutting down"
         return "" if self._is_started else "its models are still loading"
 
-    def get(self, name: str, version: str | None = None) -> ServedModel:
+    def get(self, name: str, version: str | None = None) -> AnyModel:
         """The model to submit to.
 
         Raises:
@@ -112,7 +117,7 @@ class Registry:
         """
         return (self.get(name).spec.version,)
 
-    def served(self) -> tuple[ServedModel, ...]:
+    def served(self) -> tuple[AnyModel, ...]:
         """All models that serve, by name."""
         return tuple(self._served[name] for name in sorted(self._served))
 
@@ -147,7 +152,7 @@ class Registry:
         for name, folder in folders.items():
             if name not in self._served:
                 self._unavailable.setdefault(name, _entry(folder, ModelState.UNAVAILABLE, "not loaded"))
-        for name in folders if names is None else names:
+        for name in _members_first(folders) if names is None else names:
             if name not in folders:
                 failures[name] = ModelNotFound(
                     f"model '{name}' is not in '{self._repository}', which holds {sorted(folders)}"
@@ -165,6 +170,8 @@ class Registry:
     async def load(self, name: str) -> None:
         """Loads a model from disk, or replaces the one that serves; the old one serves until the new one is warm.
 
+        Those of its members that do not serve yet are loaded with a composed model.
+
         Raises:
             ModelNotFound: it is not in the repository.
             ModelLoadFailed: it cannot be served; if an old one serves, it goes on.
@@ -174,7 +181,7 @@ class Registry:
         async with self._lock(name):
             folder = await asyncio.to_thread(find, self._repository, name)
             try:
-                await self._load_latest(folder)
+                await (self._load_composed(folder) if folder.has_card_alone else self._load_latest(folder))
             except BaseException as error:
                 reason = _reason(name, error)
                 self._unavailable[name] = _entry(folder, ModelState.UNAVAILABLE, reason)
@@ -185,17 +192,21 @@ class Registry:
                 raise ModelLoadFailed(f"failed to load '{name}': {reason}") from error
 
     async def unload(self, name: str) -> None:
-        """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error."""
+        """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error.
+
+        Models that are composed of it stop as well, and serve again once it is loaded.
+        """
         if name not in self._served and name not in self._unavailable:
             return
         async with self._lock(name):
+            self._compositions.cards.pop(name, None)
             served = self._served.pop(name, None)
             if served is None:
                 return
             entry = IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading")
             self._unavailable[name] = entry
             self._recorder.forget(name, served.spec.version)
-            await asyncio.shield(self._begin_to_retire(served))
+            await asyncio.shield(self._begin_to_retire(served, self._recompose(name)))
             self._unavailable[name] = IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded")
 
     def lose_device(self, error: DeviceError) -> None:
@@ -207,7 +218,8 @@ class Registry:
             self._loss = error
             self._has_lost.set()
             for served in (*self._served.values(), *self._retiring.values()):
-                served.batcher.abandon(error)
+                if isinstance(served, ServedModel):
+                    served.batcher.abandon(error)
 
     async def device_lost(self) -> DeviceError:
         """Waits until a device is lost; the process must end then. Tells of the first error alone."""
@@ -223,8 +235,12 @@ class Registry:
         self._is_stopping = True
         if self.has_lost_device:
             return
+        composed = [model for model in self._served.values() if isinstance(model, ComposedModel)]
+        ends = {id(model): self._begin_to_retire(model) for model in composed}
         for served in self._served.values():
-            self._begin_to_retire(served)
+            if isinstance(served, ServedModel):
+                users = [ends[id(model)] for model in composed if served in model.members.values()]
+                self._begin_to_retire(served, users)
         await asyncio.gather(*self._retiring)
         self._served.clear()
 
@@ -237,28 +253,84 @@ class Registry:
         if self._is_stopping:
             await self._begin_to_retire(served)
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
-        self._served[folder.name] = served
+        self._compositions.cards.pop(folder.name, None)
         _log.info("model '%s' version %s ready in %s", folder.name, version.version, _summary(served))
-        self._unavailable.pop(folder.name, None)
+        self._swap_in(served)
+
+    async def _load_composed(self, folder: ModelFolder) -> None:
+        if folder.name not in self._served:
+            self._unavailable[folder.name] = _entry(folder, ModelState.LOADING, "loading")
+        card = await asyncio.to_thread(load_card, folder.path)
+        check_card(card, folder, await asyncio.to_thread(scan, self._repository))
+        for member in card.members.values():
+            if member not in self._served:
+                await self.load(member)
+        if self._is_stopping:
+            raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
+        composed = compose(card, self._served, self._loader)
+        self._compositions.cards[card.name] = card
+        _log.info("model '%s' ready, composed of %s", card.name, ", ".join(card.members.values()))
+        self._swap_in(composed)
+
+    def _swap_in(self, served: AnyModel) -> None:
+        """Serves a model from now on, in place of the one of its name; what is composed of it moves to it at once."""
+        name, old = served.spec.name, self._served.get(served.spec.name)
+        self._served[name] = served
+        self._unavailable.pop(name, None)
+        users = self._recompose(name)
         if old is not None:
             if old.spec.version != served.spec.version:
-                self._recorder.forget(folder.name, old.spec.version)
-            self._begin_to_retire(old)
+                self._recorder.forget(name, old.spec.version)
+            self._begin_to_retire(old, users)
 
-    def _begin_to_retire(self, served: ServedModel) -> asyncio.Task[None]:
-        """A task of its own, which `stop` awaits: it must end even if whoever began it is cancelled."""
-        task = asyncio.create_task(self._retire(served))
+    def _recompose(self, member: str) -> list[asyncio.Task[None]]:
+        """Makes what is composed of `member` anew, of what serves now; returns the retirements of the former ones."""
+        retirements = []
+        for card in self._compositions.of_member(member):
+            old = self._served.pop(card.name, None)
+            try:
+                self._served[card.name] = compose(card, self._served, self._loader)
+                self._unavailable.pop(card.name, None)
+            except ModelLoadFailed as error:
+                self._unavailable[card.name] = IndexEntry(
+                    card.name, IMPLICIT_VERSION, ModelState.UNAVAILABLE, error.message
+                )
+                self._recorder.forget(card.name, IMPLICIT_VERSION)
+            if old is not None:
+                retirements.append(self._begin_to_retire(old))
+        return retirements
+
+    def _begin_to_retire(self, served: AnyModel, users: Sequence[asyncio.Task[None]] = ()) -> asyncio.Task[None]:
+        """A task of its own, which `stop` awaits: it must end even if whoever began it is cancelled.
+
+        Args:
+            served: what serves no more.
+            users: retirements of what is composed of it, for which it still works.
+        """
+        task = asyncio.create_task(self._retire(served, users))
         self._retiring[task] = served
         task.add_done_callback(self._retiring.pop)
         return task
 
-    async def _retire(self, served: ServedModel) -> None:
-        await served.batcher.drain(self._drain_timeout_s)
+    async def _retire(self, served: AnyModel, users: Sequence[asyncio.Task[None]]) -> None:
+        if isinstance(served, ComposedModel):
+            await served.in_flight.drain(self._drain_timeout_s)
+            return
+        began_s = asyncio.get_running_loop().time()
+        if users:
+            await asyncio.wait(users)
+        used_s = asyncio.get_running_loop().time() - began_s
+        await served.batcher.drain(max(0.0, self._drain_timeout_s - used_s))
         if not self.has_lost_device:
             await asyncio.to_thread(served.batcher.close)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
+
+
+def _members_first(folders: Mapping[str, ModelFolder]) -> list[str]:
+    """Names in the order of loading: what is composed of others comes after everything else."""
+    return sorted(folders, key=lambda name: (folders[name].has_card_alone, name))
 
 
 def _summary(served: ServedModel) -> str:

@@ -16,11 +16,11 @@ from starlette.types import Receive, Scope, Send
 from service.api.body import ByteBudget
 from service.api.endpoint import Handler, Inference, InferenceEndpoint
 from service.api.infer import Infer
-from service.api.predict import Predict
+from service.api.predict import MediaThreads, Predict
 from service.api.watchdog import Watchdog
 from service.cards import BatchingCard
 from service.errors import InvalidInput
-from service.pipeline.media import PreparedMedia
+from service.pipeline.steps import Call, Step, Steps
 from service.tensors import HostArray
 from tests.doubles.asgi_call import AsgiCall
 from tests.doubles.held_backend import HeldBackend
@@ -47,6 +47,7 @@ class DigitTask:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.is_rest_quick = True
         self.threads: set[int] = set()
         self.may_prepare = threading.Event()
         self.may_prepare.set()
@@ -56,14 +57,18 @@ class DigitTask:
         if set(options) - {"times"}:
             raise InvalidInput("the only option is 'times'")
 
-    def prepare(self, body: bytes, content_type: str) -> PreparedMedia:
+    def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
+        host_x = self.prepare(body, content_type)
+        (outputs,) = yield Step((Call((host_x,), len(host_x)),), is_rest_quick=self.is_rest_quick)
+        return self.render(outputs, options)
+
+    def prepare(self, body: bytes, content_type: str) -> np.ndarray:
         self.calls.append(f"prepare {content_type}")
         self.threads.add(threading.get_ident())
         assert self.may_prepare.wait(WAIT_S)
         if not body.isdigit():
             raise InvalidInput("digits, please")
-        host_x = np.frombuffer(body, np.uint8).reshape(-1, 4).astype(np.float32) - np.float32(ord("0"))
-        return PreparedMedia((host_x,), len(host_x))
+        return np.frombuffer(body, np.uint8).reshape(-1, 4).astype(np.float32) - np.float32(ord("0"))
 
     def render(self, outputs: tuple[HostArray, ...], options: Mapping[str, str]) -> object:
         self.calls.append("render")
@@ -91,12 +96,13 @@ class InferenceBench:
         self.task = self.repository.tasks["m"] = DigitTask()
         self.clock = KeepingClock()
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="pipeline")
+        self.finishing = ThreadPoolExecutor(1, thread_name_prefix="finishing")
         self.budget = ByteBudget(max_in_flight_bytes)
         self.watchdog = Watchdog(body_timeout_s=60)
         self.passed_on: list[Scope] = []
         default_handlers = {
             "infer": Infer(self.clock),
-            "predict": Predict(self.pool, max_preparing, self.clock),
+            "predict": Predict(MediaThreads(self.pool, self.finishing, max_preparing), self.clock),
         }
         self.codec_pool = ThreadPoolExecutor(1)
         inference = Inference(
@@ -121,6 +127,7 @@ class InferenceBench:
         self.task.may_prepare.set()
         await self.repository.__aexit__()
         self.pool.shutdown()
+        self.finishing.shutdown()
         self.codec_pool.shutdown()
         assert self.budget.held_bytes == 0
         assert len(self.watchdog) == 0

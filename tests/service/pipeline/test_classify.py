@@ -109,10 +109,16 @@ def test_unknown_options_name_the_known() -> None:
         task().check_options({"top_k": "3", "topk": "3"})
 
 
-def test_prepare_gives_the_rows_of_the_images() -> None:
-    prepared = task().prepare(encode(".png", noise(24, 32)), "image/png")
-    assert prepared.rows == 1
-    assert prepared.inputs[0].shape == (1, 3, 24, 32)
+def test_steps_ask_for_the_rows_of_the_images_and_answer_their_classes() -> None:
+    steps = task().steps(encode(".png", noise(24, 32)), "image/png", {"top_k": "1"})
+    step = next(steps)
+    (call,) = step.calls
+    assert step.is_rest_quick
+    assert (call.rows, call.dims, call.outputs, call.member) == (1, (), None, "")
+    assert call.inputs[0].shape == (1, 3, 24, 32)
+    with pytest.raises(StopIteration) as done:
+        steps.send((scores((0, 0, 1, 0)),))
+    assert done.value.value["results"] == [{"predictions": [{"label": "2", "index": 2, "score": 1.0}]}]
 
 
 def test_logits_go_through_softmax() -> None:

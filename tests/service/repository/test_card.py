@@ -173,7 +173,7 @@ def test_an_unknown_key_is_told_the_nearest(folder: Path, text: str, words: str)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('task = "clasify"', "task: got \"clasify\", must be one of ['classify', 'tensor']"),
+        ('task = "clasify"', "task: got \"clasify\", must be one of ['classify', 'detect', 'embed', 'ocr', 'tensor']"),
         ('backend = "onnx"', "backend: got \"onnx\", must be 'auto', 'onnxruntime' or 'tensorrt'"),
         ("backend = true", "backend: got true, must be 'auto'"),
         ("batching = 3", "batching: got 3, must be a table"),

@@ -1,0 +1,146 @@
+"""Task `detect`: images in, boxes with their classes and scores out, in pixels of each image as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.cards import BoxLayout
+from service.errors import ExecutionFailed, ModelLoadFailed
+from service.models import ModelSpec
+from service.pipeline.boxes import Boxes, decode_candidates, to_image, without_overlaps
+from service.pipeline.images import ImageLoader, ImageSize, create_image_loader
+from service.pipeline.options import bounded_number, bounded_whole, check_names
+from service.pipeline.preprocess import plan_resize
+from service.pipeline.steps import Call, Step, Steps
+from service.tensors import DType, HostArray, TensorSpec
+
+MAX_DETECTIONS = 10_000
+
+_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
+_COLUMNS = {BoxLayout.YOLOV5: 5, BoxLayout.YOLOV8: 4}
+"""Numbers of a candidate before those of its classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which boxes a request wants.
+
+    Attributes:
+        score_threshold: least score.
+        iou_threshold: overlap above which the lesser of two boxes of a class is dropped.
+        max_detections: most boxes of an image.
+    """
+
+    score_threshold: float
+    iou_threshold: float
+    max_detections: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DetectTask:
+    """`/predict` of a detector. Immutable, so all threads share it.
+
+    Attributes:
+        spec: the model.
+        images: decodes and preprocesses.
+        layout: how candidates lie in the output; not `auto`.
+    """
+
+    spec: ModelSpec
+    images: ImageLoader
+    layout: BoxLayout
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Accepts `score_threshold`, `iou_threshold` and `max_detections`, which the card has defaults for.
+
+        Raises:
+            InvalidInput: another option, or another value.
+        """
+        check_names(options, "detect", ("score_threshold", "iou_threshold", "max_detections"))
+        self._limits(options)
+
+    def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
+        """The images of a body as rows of one batch, then the boxes of each."""
+        limits = self._limits(options)
+        media = self.images.load(body, content_type)
+        ((host,),) = yield Step((Call(media.inputs, media.rows),))
+        return {
+            "model_name": self.spec.name,
+            "model_version": self.spec.version,
+            "results": [self._result(row, size, limits) for row, size in zip(host, media.sizes, strict=True)],
+        }
+
+    def _result(self, row: HostArray, size: ImageSize, limits: Limits) -> dict[str, object]:
+        candidates = decode_candidates(row, self.layout, limits.score_threshold)
+        if not (np.isfinite(candidates.scores).all() and np.isfinite(candidates.corners).all()):
+            raise ExecutionFailed(
+                f"model '{self.spec.name}' answered with scores or boxes that are not numbers (NaN or infinite); "
+                "check its precision and [preprocess] in its card"
+            )
+        best = without_overlaps(candidates, limits.iou_threshold, limits.max_detections)
+        preprocessor = self.images.preprocessor
+        plan = plan_resize(size.height, size.width, preprocessor.target, preprocessor.card)
+        boxes = to_image(best, plan, size)
+        return {"height": size.height, "width": size.width, "detections": self._detections(boxes)}
+
+    def _detections(self, boxes: Boxes) -> list[dict[str, object]]:
+        labels = self.spec.card.labels
+        return [
+            {"label": labels[index] if labels else str(index), "index": index, "score": score, "box": corners}
+            for index, score, corners in zip(
+                boxes.classes.tolist(), boxes.scores.tolist(), boxes.corners.tolist(), strict=True
+            )
+        ]
+
+    def _limits(self, options: Mapping[str, str]) -> Limits:
+        card = self.spec.card.detect
+        return Limits(
+            bounded_number(options, "score_threshold", card.score_threshold, 0, 1),
+            bounded_number(options, "iou_threshold", card.iou_threshold, 0, 1),
+            bounded_whole(options, "max_detections", card.max_detections, 1, MAX_DETECTIONS),
+        )
+
+
+def create_detect_task(spec: ModelSpec, *, max_image_pixels: int) -> DetectTask:
+    """The task for a model, after checking that the model is a detector whose boxes can be read.
+
+    Raises:
+        ModelLoadFailed: the inputs, outputs, preprocessing or labels do not fit.
+    """
+    layout, classes = _layout(spec)
+    labels = spec.card.labels
+    if labels and len(labels) != classes:
+        raise ModelLoadFailed(
+            f"model '{spec.name}': the label file has {len(labels)} labels, the model has {classes} classes as "
+            f"{layout.value}; write one label a line, or set [detect] layout"
+        )
+    return DetectTask(spec, create_image_loader(spec, max_pixels=max_image_pixels), layout)
+
+
+def _layout(spec: ModelSpec) -> tuple[BoxLayout, int]:
+    """How candidates lie, and how many classes they have."""
+    tensor = spec.outputs[0]
+    layout = spec.card.detect.layout
+    if len(spec.outputs) == 1 and tensor.dtype in _DTYPES and len(tensor.dims) == 3:
+        layout = _recognized(tensor) if layout is BoxLayout.AUTO else layout
+        if layout is not BoxLayout.AUTO:
+            columns = tensor.dims[1 if layout is BoxLayout.YOLOV8 else 2]
+            if isinstance(columns, int) and columns > _COLUMNS[layout]:
+                return layout, columns - _COLUMNS[layout]
+    found = ", ".join(f"'{output.name}' {output.dtype.value} {output.wire_shape}" for output in spec.outputs)
+    raise ModelLoadFailed(
+        f"model '{spec.name}': task 'detect' needs exactly one output, [batch, candidates, 5 + classes] (yolov5) or "
+        f"[batch, 4 + classes, candidates] (yolov8, v11), without non-maximum suppression; the model has {found}. "
+        'Where the number of candidates is dynamic, [detect] layout says which; task = "tensor" serves any model'
+    )
+
+
+def _recognized(tensor: TensorSpec) -> BoxLayout:
+    """There are always more candidates than numbers of one: the longer of the two dimensions counts candidates."""
+    _, first, second = tensor.dims
+    if isinstance(first, str) or isinstance(second, str):
+        return BoxLayout.AUTO
+    return BoxLayout.YOLOV8 if first < second else BoxLayout.YOLOV5

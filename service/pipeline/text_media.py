@@ -1,0 +1,70 @@
+"""The body of a text request: JSON `{"text": "..."}` or `{"text": ["...", ...]}`, bounded before it is tokenized."""
+
+from __future__ import annotations
+
+import orjson
+from python_multipart.multipart import parse_options_header
+
+from service.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+
+JSON_TYPE = "application/json"
+
+MAX_TEXTS = 1024
+MAX_CHARACTERS = 1_000_000
+"""Of all texts of a request: tokenizing them keeps a thread busy for a second or so."""
+
+_EXAMPLE = '{"text": ["first", "second"]}'
+
+
+def read_texts(body: bytes, content_type: str) -> tuple[str, ...]:
+    """The texts of a request, at least one.
+
+    Args:
+        body: the whole, already bounded, body.
+        content_type: value of the header; an empty one counts as JSON.
+
+    Raises:
+        InvalidInput: the body is not such JSON, or holds no text or too many.
+        PayloadTooLarge: the texts are too long.
+        UnsupportedMediaType: the content type is another one.
+    """
+    media_type = parse_options_header(content_type.encode("latin-1", "replace"))[0].decode("latin-1").strip().lower()
+    if media_type not in {JSON_TYPE, ""}:
+        raise UnsupportedMediaType(
+            f"the content type '{media_type}' is not {JSON_TYPE}, the one that a model of texts takes; set it, for "
+            f"example with curl -H 'Content-Type: {JSON_TYPE}'"
+        )
+    texts = _texts(body)
+    if not 1 <= len(texts) <= MAX_TEXTS:
+        raise InvalidInput(
+            f"the request holds {len(texts)} texts, from 1 to {MAX_TEXTS} are allowed; "
+            "send the others in further requests"
+        )
+    characters = sum(map(len, texts))
+    if characters > MAX_CHARACTERS:
+        raise PayloadTooLarge(
+            f"the texts have {characters} characters together, at most {MAX_CHARACTERS} are allowed; "
+            "send the others in further requests"
+        )
+    return texts
+
+
+def _texts(body: bytes) -> tuple[str, ...]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"the body is no JSON: {error}; send {_EXAMPLE}") from None
+    if not isinstance(document, dict) or set(document) != {"text"}:
+        found = f"members {sorted(document)}" if isinstance(document, dict) else f"a {type(document).__name__}"
+        raise InvalidInput(f"the body must be an object with the member 'text' alone, it has {found}; send {_EXAMPLE}")
+    texts = document["text"]
+    if isinstance(texts, str):
+        return (texts,)
+    if not isinstance(texts, list):
+        raise InvalidInput(
+            f"'text' is {type(texts).__name__}, a string or a list of strings is allowed; send {_EXAMPLE}"
+        )
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidInput(f"element {index} of 'text' is {type(text).__name__}, only strings are allowed")
+    return tuple(texts)
