@@ -120,6 +120,7 @@ class ICudaEngine:
         return list(self._model.profiles[profile][name])
 
     def get_profile_shape_input(self, profile: int, name: str) -> list[list[int]]:
+        warnings.warn("Use get_tensor_profile_shape instead.", DeprecationWarning, stacklevel=1)
         return self._profile_values(profile, name)
 
     def get_tensor_profile_values(self, profile: int, name: str, /) -> list[list[int]]:

@@ -7,6 +7,7 @@ bound to every context once, and clients neither see nor send it. Since it never
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,16 @@ def _ranges(flavour: Flavour, native: Any, name: str) -> list[tuple[tuple[int, .
         if flavour.capabilities.profile_values:
             bounds = native.get_tensor_profile_values(profile, name)  # by position: the keywords are swapped
         else:
-            bounds = native.get_profile_shape_input(profile, name)
+            bounds = _old_profile_values(native, profile, name)
         found.append(tuple(tuple(int(value) for value in bound) for bound in bounds))
     return found
+
+
+def _old_profile_values(native: Any, profile: int, name: str) -> Any:
+    """By the function of 8.6, which calls itself deprecated in favour of one that tells shapes, not values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return native.get_profile_shape_input(profile, name)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> HostArray:
