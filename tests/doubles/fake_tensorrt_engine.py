@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from tests.doubles.fake_tensorrt_context import IExecutionContext
