@@ -28,12 +28,14 @@ class DriveResult:
         duration_s: the measured time.
         host_s: time that the lanes' threads kept a core busy in it, together.
         durations_ns: of every batch, from the lane's taking it to its results, in no order.
+        enqueues_ns: how long each `enqueue` kept the lane's thread: to gather what must be, and to launch.
     """
 
     batches: int
     duration_s: float
     host_s: float
     durations_ns: tuple[int, ...]
+    enqueues_ns: tuple[int, ...]
 
     @property
     def batches_per_s(self) -> float:
@@ -92,6 +94,7 @@ class DrivenLanes:
             duration_s=max(result.duration_s for result in results),
             host_s=sum(result.host_s for result in results),
             durations_ns=tuple(duration for result in results for duration in result.durations_ns),
+            enqueues_ns=tuple(duration for result in results for duration in result.enqueues_ns),
         )
 
     def close(self) -> None:
@@ -103,12 +106,13 @@ class DrivenLanes:
 def _drive_one(
     lane: Lane, batches: Sequence[Batch], duration_s: float, *, depth: int, start: threading.Barrier, clock: Clock
 ) -> DriveResult:
-    feed = _Feed(lane, batches, depth)
+    feed = _Feed(lane, batches, depth, clock)
     try:
         for _ in range(WARM_BATCHES):
             feed.step()
         start.wait(START_TIMEOUT_S)
         durations_ns = []
+        feed.enqueues_ns.clear()
         host_from_ns, from_ns = time.thread_time_ns(), clock()
         until_ns = from_ns + round(duration_s * 1e9)
         while (now_ns := clock()) < until_ns:
@@ -119,13 +123,17 @@ def _drive_one(
         raise
     finally:
         feed.finish()
-    return DriveResult(len(durations_ns), (now_ns - from_ns) / 1e9, host_ns / 1e9, tuple(durations_ns))
+    return DriveResult(
+        len(durations_ns), (now_ns - from_ns) / 1e9, host_ns / 1e9, tuple(durations_ns), tuple(feed.enqueues_ns)
+    )
 
 
 class _Feed:
     """Keeps a lane full: every step finishes the oldest batch and begins another."""
 
-    def __init__(self, lane: Lane, batches: Sequence[Batch], depth: int) -> None:
+    def __init__(self, lane: Lane, batches: Sequence[Batch], depth: int, clock: Clock) -> None:
+        self._clock = clock
+        self.enqueues_ns: list[int] = []
         self._lane = lane
         self._batches = batches
         self._depth = depth
@@ -137,7 +145,9 @@ class _Feed:
         while len(self._open) < self._depth:
             batch = self._batches[self._next % len(self._batches)]
             self._next += 1
+            from_ns = self._clock()
             self._open.append(self._lane.enqueue(batch))
+            self.enqueues_ns.append(self._clock() - from_ns)
         timings = self._lane.sync(self._open.popleft()).timings
         return timings.copied_out - timings.started
 

@@ -76,7 +76,8 @@ class LanesFigure:
         lanes: how many.
         rows_per_s: throughput.
         ceiling_share: of what one context alone could do on the device; several lanes may pass 1. None on the CPU.
-        host_us: of one core per batch.
+        enqueue_us: median time of handing a batch to the device: gathering what must be gathered, and launching.
+        host_us: of one core per batch, whatever the lane's thread did.
         p50_ms: from a lane's taking a batch to its results, with `lane_depth` batches in the lane.
         p99_ms: likewise.
     """
@@ -84,6 +85,7 @@ class LanesFigure:
     lanes: int
     rows_per_s: float
     ceiling_share: float | None
+    enqueue_us: float
     host_us: float
     p50_ms: float
     p99_ms: float
@@ -125,6 +127,7 @@ def measure(backend: Backend, bucket: Bucket, trial: Trial) -> BucketFigures:
                 lanes=count,
                 rows_per_s=result.batches_per_s * bucket.padded_size,
                 ceiling_share=None if ceiling is None else result.batches_per_s * ceiling.batch_ns / 1e9,
+                enqueue_us=_percentile(result.enqueues_ns, 0.5) / 1e3,
                 host_us=result.host_us_per_batch,
                 p50_ms=_percentile(result.durations_ns, 0.5) / 1e6,
                 p99_ms=_percentile(result.durations_ns, 0.99) / 1e6,

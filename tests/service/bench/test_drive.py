@@ -26,6 +26,8 @@ def test_every_lane_is_kept_full(count: int) -> None:
     assert backend.open_count == 0
     assert count <= backend.max_open_count <= 2 * count
     assert result.batches == len(result.durations_ns) > 0
+    assert len(result.enqueues_ns) == result.batches
+    assert all(0 <= duration < result.duration_s * 1e9 for duration in result.enqueues_ns)
     assert result.duration_s >= 0.02
     assert result.batches_per_s == result.batches / result.duration_s
     assert 0 < result.host_us_per_batch < 1e6 * result.duration_s * count
