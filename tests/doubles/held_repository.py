@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
 from service.cards import BatchingCard, ModelCard
+from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.layout import VersionFolder
 from service.repository.loader import ModelLoader
@@ -61,7 +62,8 @@ class HeldRepository:
     """A repository in `root`; `x: FP32[batch, 4] -> y = 2 x` is whatever its models hold.
 
     Attributes that tests use: `backends` in the order of their opening; `opening_fails`, by model, what opening raises;
-    `may_open`, which while cleared keeps every opening waiting on its worker thread; `tasks` by model.
+    `may_open`, which while cleared keeps every opening waiting on its worker thread; `tasks` by model; `composed`, the
+    versions of the members, each time that a model was composed.
     """
 
     def __init__(self, root: Path, *, drain_timeout_s: float = WAIT_S, batching: BatchingCard | None = None) -> None:
@@ -75,9 +77,13 @@ class HeldRepository:
         self.may_open.set()
         self.warms_held = False
         self.tasks: dict[str, Task] = {}
+        self.composed: list[dict[str, str]] = []
         self.progress: list[LoadProgress] = []
         loader = ModelLoader(
-            open_backend=self._open, make_task=lambda spec: self.tasks.get(spec.name), recorder=self.recorder
+            open_backend=self._open,
+            make_task=lambda spec: self.tasks.get(spec.name),
+            compose_task=self._compose,
+            recorder=self.recorder,
         )
         self.registry = Registry(
             root, loader, self.recorder, drain_timeout_s=drain_timeout_s, on_progress=self.progress.append
@@ -99,6 +105,12 @@ class HeldRepository:
             folder.mkdir(parents=True)
             (folder / "model.onnx").touch()
 
+    def add_composed(self, name: str, *, detector: str, recognizer: str) -> None:
+        """Lays out a card that names two members; its task is that of `tasks`."""
+        (self.root / name).mkdir()
+        card = f'task = "ocr"\n[ocr]\ndetector = "{detector}"\nrecognizer = "{recognizer}"\n'
+        (self.root / name / "model.toml").write_text(card, encoding="utf-8")
+
     async def until_opening(self) -> None:
         """Until one more opening has begun."""
         assert await asyncio.to_thread(self.opened.acquire, timeout=WAIT_S)
@@ -110,6 +122,12 @@ class HeldRepository:
 
     def batcher(self, name: str) -> Batcher:
         return self.registry.get(name).batcher
+
+    def _compose(self, spec: ModelSpec, members: Mapping[str, ModelSpec]) -> Task:
+        self.composed.append({key: member.version for key, member in members.items()})
+        if spec.name in self.opening_fails:
+            raise self.opening_fails[spec.name]()
+        return self.tasks[spec.name]
 
     def _open(self, card: ModelCard, version: VersionFolder, is_cut_off: threading.Event) -> HeldBackend:
         self.opened.release()

@@ -12,7 +12,8 @@ from starlette.types import Message
 
 from service.api.exchange import MAX_QUERY_FIELDS, Exchange
 from service.api.watchdog import Watched
-from service.errors import InvalidInput, ShuttingDown
+from service.cards import BatchingCard
+from service.errors import ClientGone, InvalidInput, Overloaded, ShuttingDown
 from service.requests import Stamps
 from tests.doubles.held_repository import HeldRepository, begun, until
 from tests.doubles.requests import make_request
@@ -111,6 +112,57 @@ async def test_a_cancelled_task_takes_its_request_out_of_the_queue(tmp_path: Pat
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert batcher.queued_requests == 0
+        backend.let()
+        await running.future
+
+
+async def test_requests_that_run_together_come_back_in_order(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        batcher = repository.batcher("m")
+        exchange = await make_exchange()
+        requests = [make_request(deadline_ns=1 << 62, fill=float(fill)) for fill in (3, 1, 2)]
+        outputs = await exchange.run_all([(batcher, request) for request in requests])
+        assert [host_y[0, 0] for (host_y,) in outputs] == [6.0, 2.0, 4.0]
+
+
+async def test_a_client_that_leaves_takes_all_of_its_requests_along(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        (backend,), batcher = repository.backends, repository.batcher("m")
+        repository.hold(backend)
+        running = batcher.submit(make_request(deadline_ns=1 << 62))
+        await begun(backend)
+        exchange = await make_exchange()
+        both = [(batcher, make_request(deadline_ns=1 << 62)) for _ in range(2)]
+        task = asyncio.create_task(exchange.run_all(both))
+        await until(lambda: batcher.queued_requests == 2)
+        assert exchange.watched.on_gone is not None
+        exchange.watched.on_gone()
+        with pytest.raises(ClientGone):
+            await task
+        assert batcher.queued_requests == 0
+        exchange.watched.is_gone = True
+        with pytest.raises(ClientGone, match="while its request was prepared"):
+            await exchange.run_all(both)
+        backend.let()
+        await running.future
+
+
+async def test_one_that_is_refused_takes_the_others_out_of_the_queue(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path, batching=BatchingCard(max_batch_size=1, max_queued_requests=2)) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        (backend,), batcher = repository.backends, repository.batcher("m")
+        repository.hold(backend)
+        running = batcher.submit(make_request(deadline_ns=1 << 62))
+        await begun(backend)
+        exchange = await make_exchange()
+        with pytest.raises(Overloaded):
+            await exchange.run_all([(batcher, make_request(deadline_ns=1 << 62)) for _ in range(5)])
         assert batcher.queued_requests == 0
         backend.let()
         await running.future
