@@ -23,8 +23,9 @@ from service.errors import ModelLoadFailed
 
 _LOG = logging.getLogger(__name__)
 
-FLAGS = {"std": "c++17", "fma": True}
-"""Options of `cuda.core.ProgramOptions` beside the architecture and the headers' folder."""
+FLAGS = {"std": "c++17", "fma": False}
+"""Options of `cuda.core.ProgramOptions` beside the architecture and the headers' folder. Products and sums are fused
+only where a source says `fmaf`: the GPU then rounds where the host and the references do."""
 
 _DIGEST_BYTES = 32
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +123,21 @@ def image_entry(image: SourceImage, placement: Placement) -> npt.NDArray[np.void
     entry["top"], entry["left"] = placement.top, placement.left
     entry["scaled_height"], entry["scaled_width"] = scaled
     return entry
+
+
+def describe_images(entries: Sequence[npt.NDArray[np.void]]) -> npt.NDArray[np.uint8]:
+    """The descriptors of a batch as the kernel reads them, for the copy to the device.
+
+    Args:
+        entries: of `image_entry`, in the order of the rows; zeros for a row of the pad value alone.
+
+    Returns:
+        UINT8[N, 64].
+    """
+    descriptors = np.zeros(len(entries), IMAGE)
+    for index, entry in enumerate(entries):
+        descriptors[index] = entry
+    return descriptors.view(np.uint8).reshape(len(entries), IMAGE.itemsize)
 
 
 def prepare_preprocess(

@@ -43,8 +43,8 @@ def resize_linear(image: Image, height: int, width: int) -> Image:
     weight = np.where((first < 0) | (first >= columns - 1), 0, weight)
     first = np.clip(first, 0, columns - 1)
     second = np.minimum(first + 1, columns - 1)
-    wide = image.astype(np.int64)
-    sums = wide[:, first] * (_WEIGHT_ONE - weight)[:, None] + wide[:, second] * weight[:, None]
+    left, right = image[:, first].astype(np.int64), image[:, second].astype(np.int64)
+    sums = left * (_WEIGHT_ONE - weight)[:, None] + right * weight[:, None]
     first, weight = taps(height, rows)
     upper, lower = sums[np.clip(first, 0, rows - 1)] >> 4, sums[np.clip(first + 1, 0, rows - 1)] >> 4
     weight = weight[:, None, None]

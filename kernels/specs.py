@@ -19,6 +19,16 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 SOURCES = {
     "preprocess": ("preprocess_fp16", "preprocess_fp32"),
+    "classify": ("classify_fp16", "classify_fp32"),
+    "embed": ("embed_fp16", "embed_fp32"),
+    "pad": ("pad_int32", "pad_int64"),
+    "detect": tuple(
+        f"detect_{step}_{layout}_{dtype}"
+        for step in ("decode", "select")
+        for layout in ("yolov5", "yolov8")
+        for dtype in ("fp16", "fp32")
+    ),
+    "layernorm": ("layernorm_fp16", "layernorm_fp32"),
 }
 """Entry points by source: the name of a file in `csrc` without its ending."""
 

@@ -92,7 +92,18 @@ KERNEL_FUNCTION int clamp(int value, int low, int high) { return value < low ? l
 
 KERNEL_FUNCTION bool is_nan(float value) { return value != value; }
 
-#if defined(__CUDACC__)
+KERNEL_FUNCTION bool is_finite(float value) { return (bits_of(value) & 0x7f800000u) != 0x7f800000u; }
+
+#define INFINITY_FLOAT float_of(0x7f800000u)
+#define NAN_FLOAT float_of(0x7fc00000u)
+
+// Floats as integers of the same order: the larger the value, the larger the integer. Not for NaN; 0 is below them all.
+KERNEL_FUNCTION u32 ordered(float value) {
+    const u32 bits = bits_of(value == 0.0f ? 0.0f : value);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+#if defined(__CUDACC__) || defined(EMULATED)
 // Sums and maxima over the 32 lanes of a warp; all of them must take part, and all get the result.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll

@@ -17,11 +17,15 @@ struct Normalisation {
 
 // A load that is not made where it is not needed, and is no branch: the loads of all rows can be in flight together.
 __device__ __forceinline__ u32 load_if(bool is_needed, u64 address) {
+#if defined(__CUDA_ARCH__)
     u32 word;
     asm("{.reg .pred needed; setp.ne.u32 needed, %1, 0; mov.u32 %0, 0; @needed ld.global.nc.u32 %0, [%2];}"
         : "=r"(word)
         : "r"((u32)is_needed), "l"(address));
     return word;
+#else
+    return is_needed ? *(const u32 *)address : 0;
+#endif
 }
 
 // The aligned words around the six bytes of two neighbouring packed pixels.
