@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
+from service.pipeline.text_media import MAX_CHARACTERS, MAX_TEXTS, read_texts
+
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        (b'{"text": "one"}', ("one",)),
+        (b'{"text": ["one", "", "\xc3\xa9"]}', ("one", "", "\u00e9")),
+    ],
+)
+@pytest.mark.parametrize("content_type", [JSON, "", "Application/JSON; charset=utf-8"])
+def test_texts(body: bytes, content_type: str, texts: tuple[str, ...]) -> None:
+    assert read_texts(body, content_type) == texts
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b'{"text": "\\ud800"}', "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b'["one"]', "it has a list"),
+        (b'{"texts": "one"}', r"it has members \['texts'\]"),
+        (b'{"text": "one", "top_k": 1}', r"members \['text', 'top_k'\]"),
+        (b'{"text": 3}', "'text' is int"),
+        (b'{"text": null}', "'text' is NoneType"),
+        (b'{"text": ["one", 2]}', "element 1 of 'text' is int"),
+        (b'{"text": []}', "holds 0 texts"),
+        (orjson.dumps({"text": ["x"] * (MAX_TEXTS + 1)}), f"holds {MAX_TEXTS + 1} texts"),
+    ],
+)
+def test_bodies_that_are_refused(body: bytes, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read_texts(body, JSON)
+
+
+def test_texts_that_are_too_long_together_are_refused() -> None:
+    half = "x" * (MAX_CHARACTERS // 2)
+    assert len(read_texts(orjson.dumps({"text": [half, half]}), JSON)) == 2
+    with pytest.raises(PayloadTooLarge, match=f"have {MAX_CHARACTERS + 1} characters together"):
+        read_texts(orjson.dumps({"text": [half, half, "x"]}), JSON)
+
+
+@pytest.mark.parametrize("content_type", ["image/png", "text/plain", "application/x-www-form-urlencoded"])
+def test_other_types_are_refused(content_type: str) -> None:
+    with pytest.raises(UnsupportedMediaType, match=f"'{content_type}' is not application/json"):
+        read_texts(b"{}", content_type)
+
+
+@given(st.binary(max_size=60))
+def test_no_body_is_an_unexpected_error(body: bytes) -> None:
+    with suppress(ServiceError):
+        assert all(isinstance(text, str) for text in read_texts(body, JSON))
