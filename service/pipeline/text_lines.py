@@ -25,7 +25,7 @@ class ReadLine:
 
     Attributes:
         text: its characters.
-        score: mean probability of them, 0 to 1; 0 for no character.
+        score: mean probability of them, 0 to 1; 0 for no character, NaN if a probability is not a number.
     """
 
     text: str
@@ -64,6 +64,9 @@ def read_ctc(probabilities: HostArray, labels: Sequence[str]) -> ReadLine:
     """
     best = probabilities.argmax(axis=1)
     is_character = (best != BLANK) & (np.diff(best, prepend=BLANK) != 0)
-    scores = probabilities.max(axis=1)[is_character].astype(np.float64)
+    highest = probabilities.max(axis=1).astype(np.float64)
+    if not np.isfinite(highest).all():
+        return ReadLine("", np.nan)
+    scores = highest[is_character]
     text = "".join(labels[index] for index in best[is_character])
     return ReadLine(text, float(scores.mean()) if len(scores) else 0.0)
