@@ -157,3 +157,25 @@ def test_find_never_leaves_the_repository(tmp_path_factory: pytest.TempPathFacto
     lay_out(root, "outside/1/model.onnx")
     with pytest.raises(ModelNotFound):
         find(repository, name)
+
+
+@pytest.mark.parametrize(
+    ("files", "is_alone"),
+    [
+        (["m/model.toml"], True),
+        (["m/model.toml", "m/labels.txt", "m/.hidden"], True),
+        (["m/model.toml", "m/model.onnx"], False),
+        (["m/model.toml", "m/other.onnx"], False),
+        (["m/model.toml", "m/1/"], False),
+        (["m/model.toml", "m/a.plan", "m/b.plan"], False),
+        (["m/resnet.onnx"], False),
+    ],
+)
+def test_a_card_alone_may_be_a_model_of_others(tmp_path: Path, files: list[str], is_alone: bool) -> None:
+    lay_out(tmp_path, *files)
+    assert scan(tmp_path)["m"].has_card_alone is is_alone
+
+
+def test_a_card_alone_whose_folder_cannot_be_a_model_is_none(tmp_path: Path) -> None:
+    lay_out(tmp_path, "has space/model.toml")
+    assert not scan(tmp_path)["has space"].has_card_alone

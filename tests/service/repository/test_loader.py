@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.app import open_backend
+from service.backends import open_backend
 from service.batching.batcher import Batcher
 from service.buckets import Bucket
 from service.device_figures import LaneFigures
