@@ -17,7 +17,7 @@ from engines.plan_files import HiddenPlan
 from engines.precision import Precision
 from engines.report import AccuracyReport, BuildReport
 from engines.request import BuildRequest
-from engines.serialise import CANCELLED, BuildCancelled, Job, SerialisedPlan, Voice, require_builder, serialise
+from engines.serialise import CANCELLED, BuildCancelled, Job, SerialisedPlan, Voice, serialise
 from engines.timing_cache import cache_path
 from service.errors import ModelLoadFailed
 from service.repository.card import load_card
@@ -62,7 +62,7 @@ def build_plan(
         CardError: the card is malformed or contradicts the model.
         DeviceError: the GPU cannot be used.
     """
-    require_builder(flavour)
+    flavour.require_builder()
     voice = Voice(on_event, is_cancelled)
     job, machine = _job(request, flavour, cuda)
     _warn_of_narrowed_types(flavour, job.facts, on_event)

@@ -21,7 +21,7 @@ from engines.narrator import Narrator
 from engines.outcomes import Outcome, State
 from engines.plan_builder import require_packages
 from engines.request import BuildOptions
-from engines.serialise import CANCELLED, BuildCancelled, require_builder
+from engines.serialise import CANCELLED, BuildCancelled
 from engines.targets import Target, all_targets, decide, find_targets, request_for
 from engines.worker import open_machinery
 from service.cards import CARD_FILE
@@ -172,7 +172,7 @@ def run(order: Order, console: Console) -> Iterator[Outcome]:
     """
     require_packages()
     flavour, cuda = open_machinery()
-    require_builder(flavour)
+    flavour.require_builder()
     is_cut_off = threading.Event()
     show = shown_on(console)
     with signals_cut_off(is_cut_off):

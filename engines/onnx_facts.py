@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.errors import ModelLoadFailed
+from service.runtime.trt.manifest import file_sha256
 from service.tensors import Dim, DType, TensorSpec
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-
-_READ_BYTES = 1 << 22
 
 # The numbers of `onnx.TensorProto.DataType`, which are part of the file format.
 _DTYPES = {
@@ -89,15 +87,6 @@ def read_facts(path: Path) -> OnnxFacts:
         nbytes=path.stat().st_size,
         sha256=file_sha256(path),
     )
-
-
-def file_sha256(path: Path) -> str:
-    """A file's digest, in lower-case hexadecimal, without holding the file in memory."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_READ_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _load(path: Path) -> ModelProto:

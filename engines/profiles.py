@@ -19,7 +19,7 @@ from dataclasses import replace
 from service.buckets import BucketTable
 from service.cards import ModelCard, ShapeRange
 from service.errors import CardError
-from service.models import ModelSpec, build_spec
+from service.models import TENSORRT_PLATFORM, ModelSpec, build_spec
 from service.runtime.trt.profiles import Profile, card_for_engine, choose_profile, input_shapes
 from service.tensors import BATCH_DIM, TensorSpec
 
@@ -28,8 +28,6 @@ FIRST_SPAN = 8
 
 Range = tuple[int, int]
 """Least and largest size of one dimension in one profile."""
-
-_PLATFORM = "tensorrt_plan"
 
 
 def profiles_for(
@@ -50,14 +48,14 @@ def profiles_for(
         CardError: the card contradicts the model, or a dimension has no range.
     """
     values, card = _split_values(card, shape_inputs)
-    spec = build_spec(card, version="", platform=_PLATFORM, inputs=inputs, outputs=outputs)
+    spec = build_spec(card, version="", platform=TENSORRT_PLATFORM, inputs=inputs, outputs=outputs)
     if not card.profiles:
         return _with_values(_derived(spec), values)
     given = tuple(_completed(spec, index, profile) for index, profile in enumerate(card.profiles))
     if len(given) > MAX_PROFILES:
         raise CardError(f"model '{card.name}': the card has {len(given)} profiles, at most {MAX_PROFILES} are built")
     served = card_for_engine(card, (*inputs, *outputs), inputs, given)
-    spec = build_spec(served, version="", platform=_PLATFORM, inputs=inputs, outputs=outputs)
+    spec = build_spec(served, version="", platform=TENSORRT_PLATFORM, inputs=inputs, outputs=outputs)
     return _with_values((*given, *_catching_all(spec, given)), values)
 
 

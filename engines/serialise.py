@@ -98,30 +98,15 @@ class SerialisedPlan:
     build_s: float
 
 
-def require_builder(flavour: Flavour) -> None:
-    """Refuses a TensorRT that can only run plans.
-
-    Raises:
-        ModelLoadFailed: it has no builder or no parser; the message says what to install, or to build elsewhere.
-    """
-    if flavour.capabilities.builder:
-        return
-    raise ModelLoadFailed(
-        f"{flavour.name} {flavour.version} runs plans but cannot build them; install the full TensorRT of that version "
-        "(pip install -e '.[build,gpu,tensorrt-cu13]'), or build the plan with `inferlane build` where that is "
-        "installed, with version_compatible = true in [build] for the lean runtime, and copy plan and manifest here"
-    )
-
-
 def serialise(flavour: Flavour, job: Job, voice: Voice) -> SerialisedPlan:
     """Builds the plan on the calling thread's device. Takes minutes; the GIL is free meanwhile.
 
     Raises:
         BuildCancelled: it was told to stop.
-        ModelLoadFailed: TensorRT cannot build the model; the message has its own words.
+        ModelLoadFailed: TensorRT has no builder, or cannot build the model; the message has its own words.
         CardError: the card contradicts the model.
     """
-    require_builder(flavour)
+    flavour.require_builder()
     typing = typing_of(flavour.module, f"{flavour.name} {flavour.version}")
     is_weak_allowed = job.settings.is_weak_typing_allowed
     precision = choose_precision(job.card.precision.mode, job.facts, typing, is_weak_typing_allowed=is_weak_allowed)

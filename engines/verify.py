@@ -107,7 +107,7 @@ def _verify(backend: TensorRTBackend, onnx_path: Path, cpu_threads: int, on_even
     card = backend.spec.card
     min_cosine = card.precision.min_cosine
     try:
-        reference = open_reference(onnx_path, backend.spec, cpu_threads=cpu_threads)
+        reference = open_reference(onnx_path, backend.spec, cpu_threads=cpu_threads, fixed_inputs=backend.fixed_inputs)
     except ModelLoadFailed as error:
         _tell_skipped(on_event, error.message)
         return AccuracyReport(min_cosine=min_cosine, skipped=error.message)

@@ -1,4 +1,4 @@
-"""Composition root: settings → recorder → registry → routes. The only module that knows both sides of every seam."""
+"""Composition root: settings → recorder → registry → routes. Here the sides of every seam meet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -32,32 +31,24 @@ from service.api.openapi import install_openapi
 from service.api.predict import MediaThreads, Predict
 from service.api.shared_memory import shared_memory_router
 from service.api.watchdog import Watchdog
+from service.backends import open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
-from service.errors import BuilderMissing, DeviceError, ModelLoadFailed, ServiceError
+from service.errors import DeviceError, ServiceError
 from service.machine import default_threads
-from service.models import ModelSpec
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import compose_task, create_task
-from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
+from service.repository.layout import VersionFolder
 from service.repository.loader import ModelLoader
 from service.repository.registry import Registry
 from service.repository.start_up import OnProgress
-from service.runtime.golden import Reference
 from service.runtime.protocol import Backend
 from service.settings import Settings
 from service.telemetry.gpu import GpuSampler
 from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 
-if TYPE_CHECKING:
-    from service.runtime.cuda.device import Cuda
-    from service.runtime.trt.flavour import Flavour
-
 MAX_PREPARING_PER_THREAD = 128
-MAX_REFERENCE_BYTES = 512 << 20
-"""Of an ONNX model that is opened beside its plan: about a second's work of the start-up."""
-TENSORRT_PLATFORM = "tensorrt_plan"
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +120,7 @@ def create_app(
                 build_plan=build_plan and partial(build_plan, card, version, is_cut_off),
             ),
         ),
-        open_reference=lambda spec, version: open_reference(spec, version, cpu_threads=threads),
+        open_reference=partial(open_reference, cpu_threads=threads),
         make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
         compose_task=lambda spec, members: compose_task(spec, members, max_image_pixels=settings.max_image_pixels),
         recorder=recorder,
@@ -183,153 +174,6 @@ def create_app(
     return app
 
 
-def open_backend(
-    card: ModelCard, version: VersionFolder, *, cpu_threads: int, build_plan: Callable[[], Path] | None = None
-) -> Backend:
-    """The backend that a card asks for; its library is imported only here.
-
-    `auto` means TensorRT where this machine can run it and there is a plan or something that builds one, else ONNX
-    Runtime. A plan that TensorRT refuses, or a model that it cannot build, is an error all the same: a model that
-    silently ran on the CPU would be slow and nobody knew why.
-
-    Args:
-        card: the model's card.
-        version: its files.
-        cpu_threads: threads of ONNX Runtime.
-        build_plan: builds the plan where none is there; None where none is to be built.
-
-    Raises:
-        ModelLoadFailed: this machine has no such backend, or the model does not open, or its plan cannot be built.
-        CardError: the card contradicts the model.
-        DeviceError: the GPU cannot be used.
-    """
-    if card.backend != "onnxruntime" and version.plan is not None:
-        tensorrt = _runner(card, version)
-        if tensorrt is not None:
-            _warn_if_older(card, version.plan, version.onnx)
-            return tensorrt.open(card, version.version, version.plan)
-    if version.onnx is None:
-        raise ModelLoadFailed(
-            f"model '{card.name}' has a plan and no {ONNX_FILE}, but its card asks for ONNX Runtime; "
-            'put the ONNX model beside the plan, or set backend = "tensorrt"'
-        )
-    if card.backend != "onnxruntime" and version.plan is None and build_plan is not None:
-        backend = _built(card, version, build_plan)
-        if backend is not None:
-            return backend
-    elif card.backend == "tensorrt":
-        raise ModelLoadFailed(
-            f"model '{card.name}' asks for TensorRT, but version {version.version} has no *{PLAN_SUFFIX} file; build "
-            f'a plan from its {ONNX_FILE} with `inferlane build {version.path}`, or set backend = "auto"'
-        )
-    from service.runtime.onnx.backend import OnnxBackend  # noqa: PLC0415
-
-    return OnnxBackend.open(card, version=version.version, model_path=version.onnx, cpu_threads=cpu_threads)
-
-
-@dataclass(frozen=True, slots=True)
-class _TensorRT:
-    """The TensorRT and the CUDA of this process."""
-
-    flavour: Flavour
-    cuda: Cuda
-
-    def open(self, card: ModelCard, version: str, plan: Path) -> Backend:
-        from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
-
-        return TensorRTBackend.open(card, version=version, plan_path=plan, flavour=self.flavour, cuda=self.cuda)
-
-    def require_builder(self) -> None:
-        if not self.flavour.capabilities.builder:
-            raise BuilderMissing(
-                f"{self.flavour.name} {self.flavour.version} runs plans but cannot build them; build it with "
-                "`inferlane build` where the full TensorRT of this version and such a GPU are, and copy plan and "
-                f"manifest to beside {ONNX_FILE}"
-            )
-
-
-@cache
-def _tensorrt() -> _TensorRT:
-    """What runs plans on this machine; made once, because all models of a process share one view of CUDA.
-
-    Raises:
-        ModelLoadFailed: TensorRT, CUDA or a GPU is missing.
-    """
-    from service.runtime.cuda.device import Cuda  # noqa: PLC0415
-    from service.runtime.trt.flavour import find_flavour  # noqa: PLC0415
-
-    return _TensorRT(find_flavour(), Cuda.load())
-
-
-def _runner(card: ModelCard, version: VersionFolder) -> _TensorRT | None:
-    """What runs the version's plan; None where the model is to run on ONNX Runtime instead, which is logged."""
-    try:
-        return _tensorrt()
-    except ModelLoadFailed as error:
-        if card.backend == "tensorrt" or version.onnx is None:
-            raise ModelLoadFailed(f"model '{card.name}' has a plan for TensorRT. {error.message}") from error
-        _log.warning("model '%s' runs on ONNX Runtime although it has a plan: %s", card.name, error.message)
-        return None
-
-
-def _built(card: ModelCard, version: VersionFolder, build_plan: Callable[[], Path]) -> Backend | None:
-    """A model whose plan is built first; None where `auto` has to do without, which is no news without a GPU."""
-    try:
-        tensorrt = _tensorrt()
-    except ModelLoadFailed as error:
-        if card.backend == "tensorrt":
-            raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT. {error.message}") from error
-        return None
-    try:
-        tensorrt.require_builder()
-        return tensorrt.open(card, version.version, build_plan())
-    except BuilderMissing as error:
-        if card.backend == "tensorrt":
-            raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT and has no plan. {error.message}") from error
-        _log.warning("model '%s' runs on ONNX Runtime, for it has no plan: %s", card.name, error.message)
-        return None
-
-
-def _warn_if_older(card: ModelCard, plan: Path, onnx: Path | None) -> None:
-    """Says so where a plan was not built from the ONNX model beside it. It is served: its owner may want just that."""
-    from service.runtime.trt.manifest import read_manifest  # noqa: PLC0415
-
-    manifest = read_manifest(plan)
-    try:
-        is_other = onnx is not None and manifest is not None and manifest.is_built_from(onnx) is False
-    except OSError:  # a model that cannot be read is not what is served
-        return
-    if onnx is not None and is_other:
-        _log.warning(
-            "model '%s': %s is older than the %s beside it, or of another model; `inferlane build %s` builds it again",
-            card.name,
-            plan.name,
-            onnx.name,
-            plan.parent,
-        )
-
-
-def open_reference(spec: ModelSpec, version: VersionFolder, *, cpu_threads: int) -> Reference | None:
-    """What a plan is compared with when it is made ready: the ONNX model that it was built from, where it is at hand.
-
-    None for a model on ONNX Runtime, for a plan without its ONNX model, and where ONNX Runtime is not installed.
-    """
-    if version.plan is None or version.onnx is None:
-        return None
-    from service.runtime.onnx.reference import open_reference as open_onnx  # noqa: PLC0415
-    from service.runtime.trt.backend import PLATFORM  # noqa: PLC0415
-    from service.runtime.trt.manifest import read_manifest  # noqa: PLC0415
-
-    manifest = read_manifest(version.plan)
-    if spec.platform != PLATFORM or (manifest is not None and manifest.is_built_from(version.onnx) is False):
-        return None
-    try:
-        return open_onnx(version.onnx, spec, cpu_threads=cpu_threads, max_bytes=MAX_REFERENCE_BYTES)
-    except ModelLoadFailed as error:
-        _log.info("model '%s': its plan is not compared with %s: %s", spec.name, ONNX_FILE, error.message)
-        return None
-
-
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:
     failures: Mapping[str, ServiceError]
     try:
@@ -346,9 +190,10 @@ async def _watch(registry: Registry, on_device_lost: OnDeviceLost) -> None:
 
 def _watched(gpus: GpuSampler, backend: Backend) -> Backend:
     """The backend, whose GPU is sampled from now on if it uses one."""
-    if backend.spec.platform == TENSORRT_PLATFORM:
-        with suppress(DeviceError):  # then the metrics lack a GPU, and the model has worse news soon
-            gpus.watch(_tensorrt().cuda.pci_bus_id(backend.spec.card.lanes.device))
+    with suppress(DeviceError):  # then the metrics lack a GPU, and the model has worse news soon
+        place = pci_bus_id(backend)
+        if place is not None:
+            gpus.watch(place)
     return backend
 
 

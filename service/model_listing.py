@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from service.app import open_backend
+from service.backends import open_backend
 from service.batching.lane_count import is_measured
 from service.errors import ServiceError
 from service.models import ModelSpec

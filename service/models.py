@@ -10,6 +10,10 @@ from service.cards import ModelCard
 from service.errors import CardError
 from service.tensors import BATCH_DIM, TensorSpec, element_count
 
+ONNX_PLATFORM = "onnxruntime_onnx"
+TENSORRT_PLATFORM = "tensorrt_plan"
+"""Triton's words for what runs a model."""
+
 DEFAULT_MAX_BATCH_SIZE = 32
 MAX_BUCKETS = 1024
 MAX_BUCKET_BYTES = 4 << 30
@@ -22,7 +26,7 @@ class ModelSpec:
     Attributes:
         name: the model's name.
         version: the version's number, as text.
-        platform: Triton's platform word, `onnxruntime_onnx` or `tensorrt_plan`.
+        platform: `ONNX_PLATFORM`, `TENSORRT_PLATFORM`, or the repository's word for a composed model.
         inputs: in the model's order; the leading dimension is `BATCH_DIM` where `has_batch_dim`.
         outputs: likewise.
         has_batch_dim: whether the leading dimension counts rows that may be joined.

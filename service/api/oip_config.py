@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.models import ModelSpec
+from service.models import TENSORRT_PLATFORM, ModelSpec
 from service.tensors import DType, TensorSpec
 from service.units import NS_PER_US
 
 LABEL_FILENAME = "labels.txt"
 """Stands for the card's labels, which the classification extension adds to an output."""
 
-_BACKENDS = {"tensorrt_plan": "tensorrt", "ensemble": ""}
+_BACKENDS = {TENSORRT_PLATFORM: "tensorrt", "ensemble": ""}
 
 
 def model_config(spec: ModelSpec, *, lane_count: int) -> dict[str, Any]:
@@ -85,4 +85,4 @@ def _instance_group(spec: ModelSpec, lane_count: int) -> dict[str, Any]:
 
 
 def _is_tensorrt(spec: ModelSpec) -> bool:
-    return spec.platform == "tensorrt_plan"
+    return spec.platform == TENSORRT_PLATFORM

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from service.app import open_backend
+from service.backends import open_backend
 from service.bench.measure import BucketFigures, Trial, measure
 from service.bench.mixed import MixedFigures, run_mixed
 from service.buckets import Bucket

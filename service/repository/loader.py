@@ -37,8 +37,8 @@ MakeTask: TypeAlias = Callable[[ModelSpec], Task | None]
 ComposeTask: TypeAlias = Callable[[ModelSpec, Mapping[str, ModelSpec]], Task]
 """Makes the task of a composed model, given its members by the card's key. Raises ModelLoadFailed likewise."""
 
-OpenModelReference: TypeAlias = Callable[[ModelSpec, VersionFolder], Reference | None]
-"""Opens what a model's buckets are compared with, or gives None where there is nothing; blocking."""
+OpenModelReference: TypeAlias = Callable[[Backend], Reference | None]
+"""Opens what an opened model's buckets are compared with, or gives None where there is nothing; blocking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ModelLoader:
         open_backend: OpenBackend,
         make_task: MakeTask,
         recorder: Recorder,
-        open_reference: OpenModelReference = lambda spec, version: None,
+        open_reference: OpenModelReference = lambda backend: None,
         compose_task: ComposeTask | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
@@ -142,7 +142,7 @@ class ModelLoader:
             start_up = StartUp(
                 backend,
                 batcher.pool,
-                open_reference=lambda: self._open_reference(backend.spec, opening.version),
+                open_reference=lambda: self._open_reference(backend),
                 on_progress=opening.on_progress,
                 is_cut_off=is_cut_off,
                 clock=self._clock,

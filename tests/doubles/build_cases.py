@@ -10,12 +10,11 @@ import onnxruntime as ort
 import pytest
 
 from engines.events import PhaseFinished, PhaseStarted, PhaseStep
-from engines.onnx_facts import file_sha256
 from engines.report import AccuracyReport
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch
-from service.runtime.trt.manifest import Machine, manifest_path, read_manifest
+from service.runtime.trt.manifest import Machine, file_sha256, manifest_path, read_manifest
 from service.runtime.warm_up import synthetic_batch
 from service.tensors import HostArray
 from tests.doubles.build_bench import BuildBench

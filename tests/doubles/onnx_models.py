@@ -149,6 +149,13 @@ def make_flattening(path: Path) -> Path:
     return _save(path, nodes, [x], [y], {"flat": np.int64([-1])})
 
 
+def make_reshape(path: Path) -> Path:
+    """`x: FP32[4, 8], shape: INT64[2] -> y: FP32[rows, columns]`: x in the shape that the other input holds."""
+    x, shape = _value("x", TensorProto.FLOAT, (4, 8)), _value("shape", TensorProto.INT64, (2,))
+    y = _value("y", TensorProto.FLOAT, ("rows", "columns"))
+    return _save(path, [helper.make_node("Reshape", ["x", "shape"], ["y"])], [x, shape], [y])
+
+
 def make_bounded_lookup(path: Path) -> Path:
     """`index: INT64[batch] -> y: FP32[batch, 2]`: a lookup that fails the whole run for an index outside 0-2."""
     nodes = [helper.make_node("Gather", ["table", "index"], ["y"])]

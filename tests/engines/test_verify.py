@@ -30,7 +30,7 @@ from tests.doubles.fake_tensorrt import fake_tensorrt
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
 from tests.doubles.fake_tensorrt_world import VERSIONS
 from tests.doubles.running_server import add_model
-from tests.doubles.trt_models import DOUBLE, WIDTH
+from tests.doubles.trt_models import DOUBLE, RESHAPE, WIDTH
 
 BUCKETS = 4
 """Of `DOUBLE`: 1, 2, 4 and 8 rows."""
@@ -94,6 +94,12 @@ def test_every_bucket_is_compared(api: FakeCuda, tmp_path: Path) -> None:
         *(PhaseStep(PHASE, step) for step in range(BUCKETS)),
         PhaseFinished(PHASE),
     ]
+
+
+def test_an_input_whose_values_the_profile_fixes_is_given_to_onnx_runtime_too(api: FakeCuda, tmp_path: Path) -> None:
+    report = Check(api, tmp_path, RESHAPE, make=onnx_models.make_reshape).run()
+    assert [(bucket.bucket, bucket.cosine) for bucket in report.buckets] == [("1", 1.0)]
+    assert report.skipped == ""
 
 
 def test_a_plan_that_answers_something_else_is_refused_with_its_figures(api: FakeCuda, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service import app as app_module
+from service import backends
 from service.runtime.cuda.device import Cuda
 from service.runtime.trt.flavour import describe
 from tests.doubles import onnx_models
@@ -31,13 +31,13 @@ LABELS = {"model": "double", "version": "1"}
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     api = FakeCuda()
-    app_module._tensorrt.cache_clear()
+    backends._tensorrt.cache_clear()
     monkeypatch.setattr(
         "service.runtime.trt.flavour.find_flavour", lambda: describe("tensorrt", fake_tensorrt(api, "10"))
     )
     monkeypatch.setattr("service.runtime.cuda.device.runtime_api", lambda: api)
     yield api
-    app_module._tensorrt.cache_clear()
+    backends._tensorrt.cache_clear()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from service.buckets import Bucket
 from service.cards import LanesCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
-from service.models import ModelSpec, build_spec
+from service.models import ONNX_PLATFORM, ModelSpec, build_spec
 from service.runtime.onnx.lane import OnnxLane
 from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
@@ -18,8 +18,6 @@ from service.runtime.rows import input_plans, refuse_second_batch_axis
 from service.tensors import DType, HostArray
 
 logger = logging.getLogger(__name__)
-
-PLATFORM = "onnxruntime_onnx"
 
 
 class OnnxBackend:
@@ -49,7 +47,7 @@ class OnnxBackend:
         spec = build_spec(
             card,
             version=version,
-            platform=PLATFORM,
+            platform=ONNX_PLATFORM,
             inputs=input_tensors(session),
             outputs=output_tensors(session),
         )

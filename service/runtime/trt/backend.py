@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from service.buckets import Bucket
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
-from service.models import ModelSpec, build_spec
+from service.models import TENSORRT_PLATFORM, ModelSpec, build_spec
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import HostRegistration
 from service.runtime.cuda.stream import Stream
@@ -18,30 +19,47 @@ from service.runtime.trt.copy_threads import CopyThreads, default_helpers
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
-from service.runtime.trt.manifest import Machine, read_manifest
+from service.runtime.trt.manifest import Machine, Manifest, read_manifest
 from service.runtime.trt.plan import check_plan, read_plan
 from service.runtime.trt.probe import TensorRTProbe
 from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent, unpinned
 from service.tensors import Dim, HostArray
 
-PLATFORM = "tensorrt_plan"
+_log = logging.getLogger(__name__)
 
 
 class TensorRTBackend:
     """One plan on one GPU. Implements `runtime.protocol.Backend`."""
 
     def __init__(
-        self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: Sequence[BucketShapes], *, weights_bytes: int
+        self,
+        cuda: Cuda,
+        engine: Engine,
+        spec: ModelSpec,
+        shapes: Sequence[BucketShapes],
+        *,
+        weights_bytes: int,
+        onnx_path: Path | None,
     ) -> None:
         self._cuda = cuda
         self._engine = engine
         self._spec = spec
         self._shapes = tuple(shapes)
         self._weights_bytes = weights_bytes
+        self._onnx_path = onnx_path
         self._threads = CopyThreads(default_helpers())
 
     @classmethod
-    def open(cls, card: ModelCard, *, version: str, plan_path: Path, flavour: Flavour, cuda: Cuda) -> TensorRTBackend:
+    def open(
+        cls,
+        card: ModelCard,
+        *,
+        version: str,
+        plan_path: Path,
+        flavour: Flavour,
+        cuda: Cuda,
+        onnx_path: Path | None = None,
+    ) -> TensorRTBackend:
         """Checks the plan, deserialises it, and finds profile and shapes of every bucket. Makes no lane yet.
 
         Args:
@@ -50,6 +68,8 @@ class TensorRTBackend:
             plan_path: the plan; its manifest may lie beside it.
             flavour: the TensorRT to use.
             cuda: the process's CUDA.
+            onnx_path: the ONNX model beside the plan. That the plan was built from another is logged: it is served all
+                the same, for its owner may want just that.
 
         Raises:
             ModelLoadFailed: the plan does not fit this server, or cannot be served.
@@ -59,6 +79,7 @@ class TensorRTBackend:
         plan = read_plan(plan_path)
         manifest = read_manifest(plan_path)
         check_plan(plan, plan_path.name, flavour, manifest)
+        source = _source(card, plan_path, manifest, onnx_path)
         cuda.use_device(card.lanes.device)
         if manifest is not None:
             manifest.check_machine(Machine.here(cuda, card.lanes.device), plan_path.name)
@@ -80,7 +101,7 @@ class TensorRTBackend:
         except BaseException:
             engine.close()
             raise
-        return cls(cuda, engine, spec, shapes, weights_bytes=weights_bytes)
+        return cls(cuda, engine, spec, shapes, weights_bytes=weights_bytes, onnx_path=source)
 
     @property
     def spec(self) -> ModelSpec:
@@ -91,6 +112,16 @@ class TensorRTBackend:
     def bucket_shapes(self) -> tuple[BucketShapes, ...]:
         """Profile and shapes of every bucket, in the order of `BucketTable.known`."""
         return self._shapes
+
+    @property
+    def onnx_path(self) -> Path | None:
+        """The ONNX model that the plan was built from, for all that is known; None where it is not at hand."""
+        return self._onnx_path
+
+    @property
+    def fixed_inputs(self) -> Mapping[str, HostArray]:
+        """Inputs of the ONNX model that clients neither see nor send, with the values that the profiles fix."""
+        return self._engine.shape_inputs
 
     @property
     def lane_count(self) -> int:
@@ -153,13 +184,33 @@ class TensorRTBackend:
         self._engine.close()
 
 
+def _source(card: ModelCard, plan_path: Path, manifest: Manifest | None, onnx_path: Path | None) -> Path | None:
+    """The ONNX model, unless the manifest says that the plan was built from another, or it cannot be read."""
+    if onnx_path is None or manifest is None:
+        return onnx_path
+    try:
+        is_source = manifest.is_built_from(onnx_path)
+    except OSError:  # what cannot be read is not what is served
+        return None
+    if is_source is not False:
+        return onnx_path
+    _log.warning(
+        "model '%s': %s is older than the %s beside it, or of another model; `inferlane build %s` builds it again",
+        card.name,
+        plan_path.name,
+        onnx_path.name,
+        plan_path.parent,
+    )
+    return None
+
+
 def _spec(card: ModelCard, version: str, engine: Engine, onnx_dims: Mapping[str, tuple[Dim, ...]]) -> ModelSpec:
     inputs = unpinned(card, engine.inputs, onnx_dims)
     outputs = unpinned(card, engine.outputs, onnx_dims)
     spec = build_spec(
         card_for_engine(card, (*inputs, *outputs), inputs, engine.profiles),
         version=version,
-        platform=PLATFORM,
+        platform=TENSORRT_PLATFORM,
         inputs=inputs,
         outputs=outputs,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import ModelLoadFailed
+from service.errors import BuilderMissing, ModelLoadFailed
 
 FLAVOURS = ("tensorrt", "tensorrt_lean", "tensorrt_dispatch", "tensorrt_rtx")
 """The packages that can run a plan, the most capable first."""
@@ -61,6 +61,20 @@ class Flavour:
         """The version for comparison with a plan's; empty if it does not begin with a number."""
         numbers = _LEADING_NUMBERS.match(self.version)
         return tuple(map(int, numbers.group().split("."))) if numbers else ()
+
+    def require_builder(self) -> None:
+        """Refuses a TensorRT that can only run plans.
+
+        Raises:
+            BuilderMissing: it has no builder; the message says what to install, or to build elsewhere.
+        """
+        if not self.capabilities.builder:
+            raise BuilderMissing(
+                f"{self.name} {self.version} runs plans but cannot build them; install the full TensorRT of that "
+                "version (pip install -e '.[build,gpu,tensorrt-cu13]'), or build the plan with `inferlane build` where "
+                "that and such a GPU are, with version_compatible = true in [build] for the lean runtime, and copy "
+                "plan and manifest to beside the ONNX model"
+            )
 
 
 def find_flavour(import_module: Callable[[str], Any] = importlib.import_module) -> Flavour:

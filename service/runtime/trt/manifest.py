@@ -77,7 +77,7 @@ class Manifest:
         """
         if self.onnx_bytes is None:
             return None
-        return onnx_path.stat().st_size == self.onnx_bytes and _file_sha256(onnx_path) == self.onnx_sha256
+        return onnx_path.stat().st_size == self.onnx_bytes and file_sha256(onnx_path) == self.onnx_sha256
 
     def check_content(self, plan: bytes, name: str) -> None:
         """Refuses a plan that is not, byte for byte, the one that was built.
@@ -167,7 +167,12 @@ def _parsed(content: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _file_sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """A file's digest, in lower-case hexadecimal, without holding the file in memory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(READ_BYTES):

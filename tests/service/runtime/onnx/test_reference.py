@@ -81,6 +81,21 @@ def test_another_model_is_refused(tmp_path: Path, role: str, change: Callable, t
         open_reference(tmp_path / "model.onnx", spec, cpu_threads=1)
 
 
+def test_inputs_that_clients_do_not_send_are_fed_with_their_fixed_values(tmp_path: Path) -> None:
+    model_path = onnx_models.make_reshape(tmp_path / "model.onnx")
+    spec = OnnxBackend.open(ModelCard(name="m"), version="1", model_path=model_path, cpu_threads=1).spec
+    shown = replace(spec, inputs=spec.inputs[:1])
+    fixed = {"shape": np.asarray([8, 4], np.int32)}  # as TensorRT 8.6 narrows it
+    reference = open_reference(model_path, shown, cpu_threads=1, fixed_inputs=fixed)
+    host_x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    (host_y,) = reference.run([host_x])
+    np.testing.assert_array_equal(host_y, host_x.reshape(8, 4))
+    with pytest.raises(ModelLoadFailed, match=r"has the inputs \['shape', 'x'\], the plan \['x'\]"):
+        open_reference(model_path, shown, cpu_threads=1)
+    with pytest.raises(ModelLoadFailed, match="input 'size' is not in the ONNX model"):
+        open_reference(model_path, shown, cpu_threads=1, fixed_inputs={"size": fixed["shape"]})
+
+
 def test_a_model_of_bf16_cannot_be_the_reference(tmp_path: Path) -> None:
     spec = opened(tmp_path, onnx_models.make_bf16).spec
     with pytest.raises(ModelLoadFailed, match="is BF16, which ONNX Runtime cannot compare"):

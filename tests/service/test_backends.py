@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from service import app as app_module
-from service.app import open_backend
+from service import backends
+from service.backends import open_backend, pci_bus_id
 from service.cards import ModelCard
 from service.errors import BuilderMissing, ModelLoadFailed
 from service.repository.layout import VersionFolder, find
@@ -43,10 +43,10 @@ def no_tensorrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def absent() -> object:
         raise ModelLoadFailed("TensorRT cannot be used: none is installed")
 
-    app_module._tensorrt.cache_clear()
+    backends._tensorrt.cache_clear()
     monkeypatch.setattr("service.runtime.trt.flavour.find_flavour", absent)
     yield
-    app_module._tensorrt.cache_clear()
+    backends._tensorrt.cache_clear()
 
 
 @pytest.fixture
@@ -59,11 +59,11 @@ def generation() -> str:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch, generation: str) -> Iterator[FakeCuda]:
     api = FakeCuda()
     flavour = describe("tensorrt_lean" if "lean" in generation else "tensorrt", fake_tensorrt(api, generation))
-    app_module._tensorrt.cache_clear()
+    backends._tensorrt.cache_clear()
     monkeypatch.setattr("service.runtime.trt.flavour.find_flavour", lambda: flavour)
     monkeypatch.setattr("service.runtime.cuda.device.runtime_api", lambda: api)
     yield api
-    app_module._tensorrt.cache_clear()
+    backends._tensorrt.cache_clear()
     assert api.violations == []
     assert api.live_objects() == {}
 
@@ -137,6 +137,14 @@ async def test_plans_are_served_beside_onnx_models(repository: Path, fake_gpu: F
         metadata = (await server.request("GET", "/v2/models/double")).json()
         assert metadata["platform"] == "tensorrt_plan"
     assert fake_gpu.calls["cudaGraphLaunch"] > 0
+
+
+@pytest.mark.usefixtures("fake_gpu")
+@pytest.mark.parametrize(("backend", "place"), [("tensorrt", "0000:3B:00.0"), ("onnxruntime", None)])
+def test_where_a_models_gpu_is(repository: Path, backend: str, place: str | None) -> None:
+    opened = open_backend(ModelCard(name="identity", backend=backend), add_plan(repository, "identity"), cpu_threads=1)
+    assert pci_bus_id(opened) == place
+    opened.close()
 
 
 def test_a_model_for_the_cpu_is_opened(repository: Path) -> None:
@@ -246,7 +254,7 @@ def lack_a_package() -> Path:
 @pytest.mark.parametrize(
     ("generation", "build", "said"),
     [
-        ("11-lean", fail_to_build, "tensorrt_lean 11.4.0.106 runs plans but cannot build them; build it with `infer"),
+        ("11-lean", fail_to_build, "tensorrt_lean 11.4.0.106 runs plans but cannot build them; install the full"),
         ("10", lack_a_package, "building a plan needs the package onnx"),
     ],
 )
