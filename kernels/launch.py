@@ -204,6 +204,11 @@ def require_tensor(
         )
 
 
+def pointers(*tensors: DeviceTensor) -> list[KernelArgument]:
+    """The addresses of tensors, as a kernel's parameters."""
+    return [ctypes.c_void_p(tensor.address) for tensor in tensors]
+
+
 def _require_grid(entry: str, geometry: Geometry) -> None:
     """CUDA's limits: 65535 blocks along y and z, 1024 threads in a block."""
     x, y, z = geometry.grid

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernels.launch import DeviceTensor, Kernels, require_tensor
+from kernels.launch import DeviceTensor, Kernels, pointers, require_tensor
 from kernels.specs import IMAGE, MAX_CANVAS_SIDE, MAX_IMAGE_SIDE, Geometry, PixelFormat, ceil_div
 from service.cards import PreprocessCard
 from service.errors import DeviceError
@@ -165,8 +165,7 @@ def prepare_preprocess(
     entry = "preprocess_fp16" if rows.dtype is DType.FP16 else "preprocess_fp32"
     grid = (ceil_div(width, BLOCK[0]), ceil_div(height, BLOCK[1] * ROWS_PER_THREAD), size)
     arguments = (
-        ctypes.c_void_p(images.address),
-        ctypes.c_void_p(rows.address),
+        *pointers(images, rows),
         ctypes.c_int(height),
         ctypes.c_int(width),
         NormalisationArgument(

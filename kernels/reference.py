@@ -6,6 +6,8 @@ server's own CPU path where those say what is right.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -85,4 +87,72 @@ def normalise(canvas: Image, factor: tuple[float, ...], offset: tuple[float, ...
     values = canvas.transpose(2, 0, 1).astype(np.float64)
     scale, shift = (np.array(figures, np.float32)[:, None, None] for figures in (factor, offset))
     normalised: Floats = (values * scale + shift).astype(np.float32)
+    return normalised
+
+
+def classify(scores: Floats, top_k: int) -> tuple[Floats, npt.NDArray[np.int32]]:
+    """The likeliest classes of every row: see `classify.prepare_classify`.
+
+    Args:
+        scores: FP32[N, C].
+        top_k: at most C.
+
+    Returns:
+        Probabilities FP32[N, top_k], descending, and class indices INT32[N, top_k].
+    """
+    best = np.full((len(scores), top_k), np.nan, np.float32)
+    indices = np.full((len(scores), top_k), -1, np.int32)
+    for row, place in zip(scores.astype(np.float64), range(len(scores)), strict=True):
+        if np.isnan(row).any() or np.isposinf(row).any() or np.isneginf(row).all():
+            continue
+        exponentials = np.exp(row - row.max())
+        is_distribution = row.min() >= 0 and abs(row.sum() - 1) <= 1e-3
+        probabilities = row if is_distribution else exponentials / exponentials.sum()
+        order = np.argsort(-row, kind="stable")[:top_k]
+        best[place], indices[place] = probabilities[order], order
+    return best, indices
+
+
+def embed(hidden: Floats, mask: npt.NDArray[np.int32], *, is_normalized: bool) -> Floats:
+    """The mean of every row's unmasked tokens, at length 1 if asked: see `embed.prepare_embed`.
+
+    Args:
+        hidden: FP32[N, S, D].
+        mask: INT32[N, S].
+        is_normalized: whether to bring the vectors to length 1.
+
+    Returns:
+        FP32[N, D].
+    """
+    vectors = np.zeros((hidden.shape[0], hidden.shape[2]))
+    for vector, tokens, counts in zip(vectors, hidden, mask != 0, strict=True):
+        if counts.any():
+            vector[:] = tokens[counts].astype(np.float64).mean(axis=0)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Floats = (vectors / np.where((lengths < 1e-12) | (not is_normalized), 1, lengths)).astype(np.float32)
+    return scaled
+
+
+def pad(
+    tokens: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], width: int, pad_token: int
+) -> npt.NDArray[np.int64]:
+    """Token rows laid out, and their mask: see `pad.prepare_pad`.
+
+    Returns:
+        INT64[2, N, width]: ids and mask.
+    """
+    batch = np.zeros((2, len(starts) - 1, width), np.int64)
+    batch[0] = pad_token
+    for index, (start, end) in enumerate(pairwise(starts)):
+        row = tokens[start:end][:width]
+        batch[0, index, : len(row)], batch[1, index, : len(row)] = row, 1
+    return batch
+
+
+def layernorm(rows: Floats, residual: Floats, gamma: Floats, beta: Floats, epsilon: float) -> Floats:
+    """(rows + residual) normalised over the last dimension; FP32 [R, D] twice, [D] twice; FP32[R, D]."""
+    total = rows.astype(np.float64) + residual
+    centred = total - total.mean(axis=1, keepdims=True)
+    scale = np.sqrt((centred**2).mean(axis=1, keepdims=True) + epsilon)
+    normalised: Floats = (centred / scale * gamma + beta).astype(np.float32)
     return normalised

@@ -1,0 +1,27 @@
+"""What is stated on both sides, host and device, is the same."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kernels import detect, embed, layernorm, preprocess
+from kernels.specs import SOURCE_FOLDER
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "value"),
+    [
+        ("preprocess.cu", r"preprocess<Half, (\d+)>", preprocess.ROWS_PER_THREAD),
+        ("preprocess.cu", r"preprocess<float, (\d+)>", preprocess.ROWS_PER_THREAD),
+        ("embed.cu", r"int COLUMNS = (\d+)", embed.BLOCK[0]),
+        ("embed.cu", r"int TOKENS = (\d+)", embed.BLOCK[1]),
+        ("layernorm.cu", r"int MAX_WIDTH = (\d+)", layernorm.MAX_WIDTH),
+        ("detect.cu", r"int CANDIDATES = (\d+)", detect.CANDIDATES),
+        ("detect.cuh", r"int MAX_CLASSES = (\d+)", detect.MAX_CLASSES),
+    ],
+)
+def test_numbers(file: str, pattern: str, value: int) -> None:
+    (found,) = re.findall(pattern, (SOURCE_FOLDER / file).read_text())
+    assert int(found) == value
