@@ -125,6 +125,11 @@ class _Examination:
             self._manifest.check_machine(here, self._name)
         except ModelLoadFailed as error:
             return Check(GPU, False, error.message)
+        built = self._manifest.machine
+        if here.gpu_name != built.gpu_name:
+            return Check(
+                GPU, True, f"{here.gpu_name} runs it; it was built, and its kernels chosen, on {built.gpu_name}"
+            )
         return Check(GPU, True, f"{here.gpu_name} is what it was built for")
 
     def _check_engine(self) -> Check:

@@ -19,6 +19,10 @@ from service.runtime.cuda.device import Cuda
 from service.tensors import Dim
 
 MANIFEST_FORMAT = 1
+AMPERE = (8, 0)
+AMPERE_PLUS = "ampere+"
+"""The one hardware compatibility that leads beyond the compute capability that a plan was built on."""
+
 READ_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -52,7 +56,7 @@ class Manifest:
         plan_sha256: its digest, in lower-case hexadecimal.
         machine: where it was built.
         is_version_compatible: newer versions of TensorRT may run it.
-        is_hardware_compatible: GPUs of other, newer compute capabilities may run it.
+        is_ampere_compatible: GPUs of every compute capability from Ampere's, 8.0, on may run it.
         dims: per tensor its dimensions by name and extent, as the ONNX model has them; a plan has lost the names.
         onnx_bytes: size of the ONNX file that the plan was built from, or None where the manifest does not say.
         onnx_sha256: its digest, in lower-case hexadecimal, or empty.
@@ -62,7 +66,7 @@ class Manifest:
     plan_sha256: str
     machine: Machine
     is_version_compatible: bool
-    is_hardware_compatible: bool
+    is_ampere_compatible: bool
     dims: Mapping[str, tuple[Dim, ...]]
     onnx_bytes: int | None = None
     onnx_sha256: str = ""
@@ -102,8 +106,8 @@ class Manifest:
             ModelLoadFailed: its compute capability or its CUDA's major version is another.
         """
         built = self.machine
-        is_newer = here.compute_capability > built.compute_capability
-        if here.compute_capability != built.compute_capability and not (self.is_hardware_compatible and is_newer):
+        is_compatible = self.is_ampere_compatible and here.compute_capability >= AMPERE
+        if here.compute_capability != built.compute_capability and not is_compatible:
             raise ModelLoadFailed(
                 f"{name} was built for compute capability {_dotted(built.compute_capability)} ({built.gpu_name}), this "
                 f"GPU is a {here.gpu_name} of {_dotted(here.compute_capability)}; build it again on this GPU"
@@ -160,7 +164,7 @@ def _parsed(content: Mapping[str, Any]) -> Manifest:
         plan_sha256=str(content["plan"]["sha256"]).lower(),
         machine=Machine(str(built_on["gpu"]), _version(built_on["compute_capability"]), _version(built_on["cuda"])),
         is_version_compatible=bool(content.get("version_compatible", False)),
-        is_hardware_compatible=content.get("hardware_compatibility", "none") != "none",
+        is_ampere_compatible=content.get("hardware_compatibility") == AMPERE_PLUS,
         dims={name: tuple(dims) for name, dims in content.get("dims", {}).items()},
         onnx_bytes=None if onnx is None else int(onnx["bytes"]),
         onnx_sha256="" if onnx is None else str(onnx["sha256"]).lower(),

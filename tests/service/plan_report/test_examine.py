@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,6 +121,17 @@ def test_with_a_gpu_the_engine_is_told(tmp_path: Path, generation: str) -> None:
         ]
     assert box.module.world.deaths[-3:] == ["engine", "runtime", "logger"]
     assert Cuda(box.api).live == LiveCounts()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("built_on", "said"),
+    [("Fake GPU", "Fake GPU is what it was built for"), ("NVIDIA H100", "runs it; it was built, .* on NVIDIA H100")],
+)
+def test_which_gpu_it_was_built_for(tmp_path: Path, built_on: str, said: str) -> None:
+    path = write_plan(tmp_path, manifest={"built_on": {**BUILT_ON, "gpu": built_on}})
+    (gpu,) = (check for check in examine(path, machine().tools).checks if check.subject == "GPU")
+    assert gpu.is_passed is True
+    assert re.search(said, gpu.words)
 
 
 def test_without_a_manifest_nothing_is_certain_but_the_engine_loads(tmp_path: Path) -> None:

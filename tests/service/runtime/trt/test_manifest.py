@@ -27,7 +27,7 @@ MANIFEST = Manifest(
     plan_sha256="ab" * 32,
     machine=H200,
     is_version_compatible=False,
-    is_hardware_compatible=False,
+    is_ampere_compatible=False,
     dims={"x": ("batch", "sequence")},
 )
 
@@ -41,8 +41,10 @@ def write(folder: Path, content: Any) -> Path:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_manifest(write(tmp_path, CONTENT)) == MANIFEST
     compatible = {**CONTENT, "version_compatible": True, "hardware_compatibility": "ampere+"}
-    wanted = replace(MANIFEST, is_version_compatible=True, is_hardware_compatible=True)
+    wanted = replace(MANIFEST, is_version_compatible=True, is_ampere_compatible=True)
     assert read_manifest(write(tmp_path, compatible)) == wanted
+    same = {**CONTENT, "hardware_compatibility": "same-compute-capability"}
+    assert read_manifest(write(tmp_path, same)) == MANIFEST
     assert (tmp_path / "model.plan.json").exists()
 
 
@@ -103,11 +105,12 @@ def test_another_machine(here: Machine, said: str) -> None:
         MANIFEST.check_machine(here, "m.plan")
 
 
-def test_a_hardware_compatible_plan_runs_on_newer_gpus_alone() -> None:
-    compatible = replace(MANIFEST, is_hardware_compatible=True)
-    compatible.check_machine(replace(H200, compute_capability=(10, 0)), "m.plan")
-    with pytest.raises(ModelLoadFailed, match=r"of 8\.0"):
-        compatible.check_machine(replace(H200, compute_capability=(8, 0)), "m.plan")
+def test_a_plan_that_is_compatible_from_ampere_on_runs_on_older_and_newer_gpus_but_not_before_it() -> None:
+    compatible = replace(MANIFEST, is_ampere_compatible=True)
+    for capability in ((8, 0), (8, 9), (12, 0)):
+        compatible.check_machine(replace(H200, compute_capability=capability), "m.plan")
+    with pytest.raises(ModelLoadFailed, match=r"of 7\.5"):
+        compatible.check_machine(replace(H200, compute_capability=(7, 5)), "m.plan")
 
 
 def test_another_gpu_of_the_same_kind_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

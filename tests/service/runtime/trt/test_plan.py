@@ -31,7 +31,7 @@ def manifest(plan: bytes, *, is_version_compatible: bool = False) -> Manifest:
         plan_sha256=hashlib.sha256(plan).hexdigest(),
         machine=Machine("Fake GPU", (9, 0), (13, 0)),
         is_version_compatible=is_version_compatible,
-        is_hardware_compatible=False,
+        is_ampere_compatible=False,
         dims={},
     )
 
