@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 
 from service.batching.lane_pool import LanePool
 from service.buckets import Bucket
+from service.errors import ServiceError
 from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.protocol import Backend, Lane, Ticket
@@ -78,15 +80,33 @@ def items_per_s(pool: LanePool, spec: ModelSpec, bucket: Bucket, *, lane_depth: 
         tickets: deque[Ticket] = deque()
         done = 0
         start.wait()
-        while done < MIN_BATCHES or clock() - began_ns[0] < WINDOW_NS:
-            tickets.append(lane.enqueue(batch))
-            if len(tickets) == lane_depth:
+        with finishing(lane, tickets):
+            while done < MIN_BATCHES or clock() - began_ns[0] < WINDOW_NS:
+                tickets.append(lane.enqueue(batch))
+                if len(tickets) == lane_depth:
+                    lane.sync(tickets.popleft())
+                    done += 1
+            while tickets:
                 lane.sync(tickets.popleft())
                 done += 1
-        while tickets:
-            lane.sync(tickets.popleft())
-            done += 1
         return done
 
     batches = sum(pool.call_together(drive))
     return batches * bucket.padded_size * NS_PER_S / max(1, clock() - began_ns[0])
+
+
+@contextmanager
+def finishing(lane: Lane, tickets: deque[Ticket]) -> Iterator[None]:
+    """Left by an error, syncs every ticket that is still there, for a lane that goes on must hold no batch.
+
+    Args:
+        lane: what gave the tickets; on its own thread.
+        tickets: the oldest first; emptied.
+    """
+    try:
+        yield
+    except BaseException:
+        while tickets:
+            with suppress(ServiceError):  # what failed first is what must be told
+                lane.sync(tickets.popleft())
+        raise

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from service.batching.lane_count import finishing
 from service.batching.lane_pool import LaneThread
 from service.requests import Batch, Clock
 from service.runtime.protocol import Backend, Lane, Ticket
@@ -107,21 +108,21 @@ def _drive_one(
     lane: Lane, batches: Sequence[Batch], duration_s: float, *, depth: int, start: threading.Barrier, clock: Clock
 ) -> DriveResult:
     feed = _Feed(lane, batches, depth, clock)
-    try:
-        for _ in range(WARM_BATCHES):
-            feed.step()
-        start.wait(START_TIMEOUT_S)
-        durations_ns = []
-        feed.enqueues_ns.clear()
-        host_from_ns, from_ns = time.thread_time_ns(), clock()
-        until_ns = from_ns + round(duration_s * 1e9)
-        while (now_ns := clock()) < until_ns:
-            durations_ns.append(feed.step())
-        host_ns = time.thread_time_ns() - host_from_ns
-    except BaseException:
-        start.abort()
-        raise
-    finally:
+    with finishing(lane, feed.open):
+        try:
+            for _ in range(WARM_BATCHES):
+                feed.step()
+            start.wait(START_TIMEOUT_S)
+            durations_ns = []
+            feed.enqueues_ns.clear()
+            host_from_ns, from_ns = time.thread_time_ns(), clock()
+            until_ns = from_ns + round(duration_s * 1e9)
+            while (now_ns := clock()) < until_ns:
+                durations_ns.append(feed.step())
+            host_ns = time.thread_time_ns() - host_from_ns
+        except BaseException:
+            start.abort()
+            raise
         feed.finish()
     return DriveResult(
         len(durations_ns), (now_ns - from_ns) / 1e9, host_ns / 1e9, tuple(durations_ns), tuple(feed.enqueues_ns)
@@ -138,22 +139,22 @@ class _Feed:
         self._batches = batches
         self._depth = depth
         self._next = 0
-        self._open: deque[Ticket] = deque()
+        self.open: deque[Ticket] = deque()
 
     def step(self) -> int:
         """How long the batch took that this step finished, in nanoseconds."""
-        while len(self._open) < self._depth:
+        while len(self.open) < self._depth:
             batch = self._batches[self._next % len(self._batches)]
             self._next += 1
             from_ns = self._clock()
-            self._open.append(self._lane.enqueue(batch))
+            self.open.append(self._lane.enqueue(batch))
             self.enqueues_ns.append(self._clock() - from_ns)
-        timings = self._lane.sync(self._open.popleft()).timings
+        timings = self._lane.sync(self.open.popleft()).timings
         return timings.copied_out - timings.started
 
     def finish(self) -> None:
-        while self._open:
-            self._lane.sync(self._open.popleft())
+        while self.open:
+            self._lane.sync(self.open.popleft())
 
 
 def _no_batches(lane_id: int, batch: Batch, outcome: object) -> None:

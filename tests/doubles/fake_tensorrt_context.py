@@ -158,7 +158,9 @@ class IExecutionContext:
 
     def _place_outputs(self, stream: int) -> bool:
         """Waits for the inputs, and asks for memory once the outputs' sizes are known: while the host waits too."""
-        self._world.cuda.cudaStreamSynchronize(stream)
+        if self._world.cuda.cudaStreamSynchronize(stream)[0]:
+            self._engine._complain("the inputs never came")
+            return False
         for name, output in self._outputs_of(self._values()).items():
             allocator = self._allocators.get(name)
             if allocator is None:

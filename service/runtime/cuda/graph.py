@@ -91,8 +91,12 @@ def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph
         except BaseException:
             cuda.api.cudaGraphDestroy(partial)  # unchecked: what went wrong first is what must be reported
             raise
-        check(cuda.api, "cudaGraphDestroy", cuda.api.cudaGraphDestroy(partial))
-        device_bytes = max(0, free_before - cuda.memory_info().free_bytes)
+        try:
+            check(cuda.api, "cudaGraphDestroy", cuda.api.cudaGraphDestroy(partial))
+            device_bytes = max(0, free_before - cuda.memory_info().free_bytes)
+        except BaseException:
+            cuda.api.cudaGraphExecDestroy(native)
+            raise
         return Graph(cuda, native, node_count, device_bytes)
 
 

@@ -7,6 +7,7 @@ up the lane's thread, so such buckets have no CUDA Graph.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from service.errors import DeviceError
@@ -95,10 +96,16 @@ class DataDependentOutputs:
         return self._pinned[name].host(self._dtypes[name], self._shapes[name])
 
     def close(self) -> None:
-        """Frees everything; idempotent. The context is closed before."""
-        for buffers in (self._device, self._pinned):
-            while buffers:
-                buffers.popitem()[1].close()
+        """Frees everything; idempotent. The context is closed before.
+
+        Raises:
+            DeviceError: CUDA refused something; the rest is freed all the same.
+        """
+        with ExitStack() as stack:
+            for buffer in (*self._device.values(), *self._pinned.values()):
+                stack.callback(buffer.close)
+            self._device.clear()
+            self._pinned.clear()
 
     def _grow_device(self, name: str, nbytes: int) -> None:
         old = self._device.get(name)

@@ -11,7 +11,7 @@ from typing import cast
 
 from service.buckets import Bucket
 from service.device_figures import GraphMiss, LaneFigures, MemoryOwner
-from service.errors import DeviceError, ExecutionFailed
+from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
 from service.runtime.cuda.device import Cuda
@@ -126,8 +126,7 @@ class TensorRTLane:
         """Makes the bucket's contexts, runs each and captures its graph; a bucket that cannot be captured runs eagerly.
 
         Raises:
-            ModelLoadFailed: TensorRT cannot make or bind a context.
-            ExecutionFailed: the model cannot run in this shape.
+            ExecutionFailed: TensorRT cannot make or bind a context, or the model cannot run in this shape.
             DeviceError: CUDA failed.
         """
         if bucket in self._warm:
@@ -217,11 +216,12 @@ class TensorRTLane:
         """
         streams, self._streams = self._streams, None
         self._tally.forget_memory()
-        try:
-            for stream in streams.all if streams is not None and self._death is None else ():
-                stream.sync()
-        except DeviceError as error:
-            self._note(error)
+        for stream in streams.all if streams is not None else ():
+            try:
+                if self._death is None:
+                    stream.sync()
+            except DeviceError as error:
+                self._note(error)
         if self._death is not None:
             return
         self._warm.clear()
@@ -239,7 +239,10 @@ class TensorRTLane:
         self._stack.callback(run.close)
         made.append(run)
         free_before = self._cuda.memory_info().free_bytes
-        run.bind(self._scratch, stream=compute)
+        try:
+            run.bind(self._scratch, stream=compute)
+        except ModelLoadFailed as error:  # of this bucket alone: the engine is loaded, and others may have room
+            raise ExecutionFailed(error.message) from error
         miss = run.warm_up(stream=compute)
         taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes - run.data_dependent_bytes
         run.context_bytes = max(0, taken_bytes)

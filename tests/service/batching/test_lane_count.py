@@ -119,3 +119,18 @@ def test_a_lane_that_fails_ends_the_measurement_and_leaves_no_lane_waiting() -> 
             items_per_s(pool, backend.spec, Bucket(1), lane_depth=1, clock=backend.clock)
     finally:
         pool.close()
+
+
+def test_a_lane_that_fails_while_it_is_measured_holds_no_batch_afterwards() -> None:
+    """One that did would refuse, as long as it lives, all but the first of the batches that it is given later."""
+    backend = PacedBackend(make_spec(max_batch_size=1), {1: NS_PER_S / NS_PER_MS})
+    answers = iter([None, ExecutionFailed("no memory"), ExecutionFailed("no memory"), None])
+    backend.fails_on = lambda request: next(answers)
+    pool = LanePool(backend, lambda *_: None)
+    try:
+        pool.grow(1)
+        with pytest.raises(ExecutionFailed, match="no memory"):
+            items_per_s(pool, backend.spec, Bucket(1), lane_depth=3, clock=backend.clock)
+        assert backend.open_count == 0
+    finally:
+        pool.close()

@@ -46,6 +46,17 @@ def test_a_lane_that_fails_ends_all_of_them() -> None:
     assert backend.closed_lanes == 2
 
 
+def test_a_lane_that_fails_holds_no_batch_afterwards() -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, lane_depth=3, held=False)
+    batch = synthetic_batch(backend.spec, Bucket(1))
+    with closing(DrivenLanes(backend, 1)) as lanes:
+        lanes.start(lambda lane: None)
+        backend.fails_on = lambda request: ExecutionFailed("told to fail")
+        with pytest.raises(ExecutionFailed, match="told to fail"):
+            lanes.drive((batch,), 60.0)
+        assert backend.open_count == 0
+
+
 def test_a_failed_warm_up_closes_the_lanes() -> None:
     backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
     lanes = DrivenLanes(backend, 2)

@@ -80,6 +80,17 @@ def test_failure_beside_the_capture(fake: FakeCuda, cuda: Cuda, stream: Stream, 
     capture(cuda, enqueue, stream=stream).close()
 
 
+@pytest.mark.parametrize(("call", "after"), [("cudaGraphDestroy", 0), ("cudaMemGetInfo", 1)])
+def test_failure_behind_the_capture_leaves_no_executable_graph(
+    fake: FakeCuda, cuda: Cuda, stream: Stream, enqueue, call: str, after: int
+) -> None:
+    fake.inject(call, E.cudaErrorInvalidValue, after=after)
+    with pytest.raises(DeviceError, match=f"in {call}$"):
+        capture(cuda, enqueue, stream=stream)
+    assert "exec" not in natives(fake)
+    capture(cuda, enqueue, stream=stream).close()
+
+
 @pytest.mark.parametrize("call", ["cudaMemsetAsync", "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphUpload"])
 def test_sticky_errors_are_no_reason_to_go_on(fake: FakeCuda, cuda: Cuda, stream: Stream, enqueue, call: str) -> None:
     fake.inject(call, E.cudaErrorIllegalAddress, after=int(call == "cudaMemsetAsync"))

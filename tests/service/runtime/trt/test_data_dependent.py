@@ -121,3 +121,16 @@ def test_an_absurd_bound_is_not_reserved(make_bench: MakeBench) -> None:
     assert outputs.give("i", 0) == outputs.give("i", 5) != 0
     outputs.close()
     outputs.close()
+
+
+def test_a_buffer_that_is_not_freed_keeps_no_other_from_being_freed(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    before = bench.cuda.live
+    tensors = [TensorSpec(name, DType.INT32, (2, "n")) for name in ("i", "j")]
+    outputs = DataDependentOutputs(bench.cuda, bench.flavour.module, tensors)
+    outputs.reserve({"i": 256, "j": 256})
+    bench.api.inject("cudaFree", E.cudaErrorInvalidValue)
+    with pytest.raises(DeviceError, match="cudaFree"):
+        outputs.close()
+    assert bench.cuda.live.device_bytes == before.device_bytes + 256
+    assert bench.cuda.live.pinned_bytes == before.pinned_bytes

@@ -13,8 +13,9 @@ import pytest
 from service.batching.lane_pool import LanePool
 from service.buckets import Bucket
 from service.cards import Completion, LanesCard
-from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
+from service.errors import DeviceError, ExecutionFailed
 from service.requests import Batch
+from service.runtime.cuda.device import LiveCounts
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from service.runtime.trt.launch import ROUNDS
@@ -248,8 +249,23 @@ def test_a_context_that_cannot_be_made(make_bench: MakeBench) -> None:
     bench = make_bench()
     lane = bench.lane(bench.open("double"), warm=False)
     bench.world.faults.context = "no memory for persistent state"
-    with pytest.raises(ModelLoadFailed, match="no memory for persistent state"):
+    with pytest.raises(ExecutionFailed, match="no memory for persistent state"):
         lane.warm_up(Bucket(8))
+    bench.world.faults.context = ""
+    for bucket in (Bucket(4), Bucket(8)):
+        lane.warm_up(bucket)
+    assert_works(bench, lane)
+
+
+def test_a_stream_that_cannot_be_waited_for_keeps_no_other_from_being_waited_for(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    lane.enqueue(batch(bench))
+    before = bench.api.calls["cudaStreamSynchronize"]
+    bench.api.inject("cudaStreamSynchronize", E.cudaErrorInvalidValue)
+    lane.close()
+    assert bench.api.calls["cudaStreamSynchronize"] - before == 3
+    assert bench.cuda.live == LiveCounts()
 
 
 @pytest.mark.parametrize("call", ["cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithPriority"])
