@@ -55,7 +55,7 @@ def load_nvml() -> ModuleType:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        raise NvmlUnavailable("nvidia-ml-py is not installed; pip install 'inferlane[gpu]'") from None
+        raise NvmlUnavailable("nvidia-ml-py is not installed; pip install -e '.[gpu]'") from None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:

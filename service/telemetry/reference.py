@@ -25,7 +25,7 @@ This file is generated from `metrics.py` and `gpu_metrics.py` in `service/teleme
 
 _GPU_NOTES = """
 The server asks NVML, once a second and on a thread of its own, about the GPUs that its models use, if `nvidia-ml-py`
-is installed (`pip install 'inferlane[gpu]'`). What a GPU, its driver or the permissions do not give has no sample, and
+is installed (`pip install -e '.[gpu]'`). What a GPU, its driver or the permissions do not give has no sample, and
 the log says so once. Activity, memory bandwidth and PCIe come from NVML's performance monitoring (GPM), which disturbs
 DCGM's profiling counters and is disturbed by them: where an exporter of DCGM reads those on the same GPU, set
 `INFERLANE_GPU_METRICS_ENABLED=false`.

@@ -48,7 +48,7 @@ def runtime_api() -> RuntimeApi:
     except ImportError as error:
         raise ModelLoadFailed(
             f"CUDA cannot be used: the Python package cuda-bindings does not load ({error}); "
-            "install inferlane[gpu], or serve the model with backend = 'onnxruntime'"
+            "pip install -e '.[gpu]', or serve the model with backend = 'onnxruntime'"
         ) from error
     return cast("RuntimeApi", runtime)
 

@@ -151,7 +151,8 @@ def read_manifest(plan_path: Path) -> Manifest | None:
         raise ModelLoadFailed(f"{path.name} lacks {error}; build the plan again, or delete its manifest") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ModelLoadFailed(
-            f"{path.name} is no manifest of format {MANIFEST_FORMAT} ({error}); build the plan again, or delete it"
+            f"{path.name} is no manifest of format {MANIFEST_FORMAT} ({error}); build the plan again, or delete its "
+            "manifest"
         ) from error
 
 

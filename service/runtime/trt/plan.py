@@ -111,7 +111,8 @@ def read_plan(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ModelLoadFailed(f"{path.name} cannot be read: {error.strerror}; check the file and its rights") from error
+        mend = "name the *.plan file in it" if path.is_dir() else "check the file and its rights"
+        raise ModelLoadFailed(f"{path.name or path} cannot be read: {error.strerror}; {mend}") from error
 
 
 def _mend(header: PlanHeader, runtime: tuple[int, ...]) -> str:
@@ -129,7 +130,7 @@ def _looks_like(plan: bytes) -> str:
     if plan.startswith(b"PK"):
         return "it is a ZIP archive, perhaps a PyTorch model; export it to ONNX and build a plan from that"
     if plan.startswith(ONNX_MAGIC):
-        return "it looks like an ONNX model; call it model.onnx, and build a plan from it"
+        return "it looks like an ONNX model; as model.onnx of a model's folder, `inferlane build` makes a plan of it"
     return (
         f"it begins with {start}, a plan with 66 74 72 74; give the file that TensorRT's builder wrote, "
         "of TensorRT 8.6 or newer"

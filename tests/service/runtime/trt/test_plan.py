@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_the_header_has_the_version() -> None:
         (PLAN[: HEADER_BYTES - 1], "m.plan is cut off: it has 27 bytes"),
         (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
         (b"PK\x03\x04" + bytes(40), "ZIP archive"),
-        (b"\x08\x08\x12\x07pytorch" + bytes(40), "looks like an ONNX model"),
+        (b"\x08\x08\x12\x07pytorch" + bytes(40), "looks like an ONNX model; .* `inferlane build` makes a plan of it"),
         (b"\x7fELF" + bytes(40), "begins with 7f 45 4c 46 .* a plan with 66 74 72 74"),
     ],
 )
@@ -111,3 +112,12 @@ def test_a_plan_that_is_not_the_manifests() -> None:
 def test_an_unreadable_plan(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadFailed, match=r"m\.plan cannot be read: No such file"):
         read_plan(tmp_path / "m.plan")
+
+
+@pytest.mark.parametrize("folder", [Path("."), Path("models")])
+def test_a_folder_is_no_plan(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    monkeypatch.chdir(tmp_path)
+    said = rf"^{re.escape(str(folder))} cannot be read: .*; name the \*\.plan file in it"
+    with pytest.raises(ModelLoadFailed, match=said):
+        read_plan(folder)
