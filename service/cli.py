@@ -174,7 +174,7 @@ def models(
 
 @app.command()
 def bench(
-    model: Annotated[str, typer.Argument(help="Name of a model of the repository.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model of the repository.")],
     *,
     repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
     bucket: Annotated[list[str] | None, typer.Option(help="Bucket, such as 8 or 8x128; all by default.")] = None,
@@ -194,10 +194,14 @@ def bench(
     """Measure a model's engine side by itself, host to host and without HTTP, against what the device alone can do."""
     from service.bench import command  # noqa: PLC0415
     from service.bench.measure import Trial  # noqa: PLC0415
+    from service.bench.run import refuse_with_dim  # noqa: PLC0415
     from service.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(**({} if repository is None else {"repository": repository}))
     if dim:
+        refuse_with_dim(
+            {"--bucket": bucket, "--lanes": lanes, "--request-rows": request_rows, "--registered": registered}
+        )
         command.mixed(settings, model, dim, concurrency=concurrency, duration_s=duration, as_json=as_json)
         return
     trial = Trial(

@@ -56,7 +56,7 @@ async def run_mixed(
         clock: monotonic nanoseconds.
 
     Raises:
-        InvalidInput: a dynamic dimension has no range.
+        InvalidInput: a dynamic dimension has no range, or a range is of none.
         ServiceError: the model failed.
     """
     requests = _requests(served.spec, lengths)
@@ -81,6 +81,10 @@ async def run_mixed(
 
 
 def _requests(spec: ModelSpec, lengths: Mapping[str, tuple[int, int]]) -> Sequence[InferenceRequest]:
+    unknown = [name for name in lengths if name not in spec.buckets.dim_names]
+    if unknown:
+        has = ", ".join(spec.buckets.dim_names) or "no dynamic dimension besides the rows"
+        raise InvalidInput(f"--dim names {', '.join(unknown)}, but model '{spec.name}' has {has}")
     for name, sizes in zip(spec.buckets.dim_names, spec.buckets.dim_sizes, strict=True):
         largest = sizes[-1] if sizes else None
         if name not in lengths:

@@ -11,10 +11,10 @@ from service.backends import open_backend
 from service.bench.measure import BucketFigures, Trial, measure
 from service.bench.mixed import MixedFigures, run_mixed
 from service.buckets import Bucket
-from service.errors import InvalidInput
+from service.errors import InvalidInput, ModelNotFound
 from service.models import ModelSpec
 from service.repository.card import load_card
-from service.repository.layout import find
+from service.repository.layout import ModelFolder, find, scan
 from service.repository.loader import ModelLoader
 from service.runtime.protocol import Backend
 from service.telemetry.recorder import NullRecorder
@@ -26,7 +26,7 @@ def open_model(repository: Path, name: str, *, cpu_threads: int) -> Backend:
     Raises:
         ServiceError: there is no such model, or it cannot be opened.
     """
-    folder = find(repository, name)
+    folder = _folder(repository, name)
     return open_backend(load_card(folder.path), folder.version(), cpu_threads=cpu_threads)
 
 
@@ -61,7 +61,7 @@ async def bench_mixed(
     Raises:
         ServiceError: the model cannot be loaded, or as `run_mixed`.
     """
-    folder = find(repository, name)
+    folder = _folder(repository, name)
     loader = ModelLoader(
         open_backend=lambda card, version, _: open_backend(card, version, cpu_threads=cpu_threads),
         make_task=lambda spec: None,
@@ -88,6 +88,30 @@ def parse_lengths(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
             raise InvalidInput(f"--dim {text!r} is no range of sizes; write the name and the range, sequence=8:512")
         lengths[name] = (int(low), int(high))
     return lengths
+
+
+def refuse_with_dim(options: Mapping[str, object]) -> None:
+    """Refuses options that mean nothing where single rows of mixed sizes are run.
+
+    Raises:
+        InvalidInput: one of them was given, that is, is neither None nor empty nor False.
+    """
+    given = [option for option, value in options.items() if value]
+    if given:
+        raise InvalidInput(
+            f"{', '.join(given)} cannot be given with --dim, which runs the model as the server would: in all of its "
+            "buckets, on the lanes that its card says"
+        )
+
+
+def _folder(repository: Path, name: str) -> ModelFolder:
+    try:
+        return find(repository, name)
+    except ModelNotFound as error:
+        raise InvalidInput(
+            f"model '{name}' is not in the repository '{repository}', which holds {sorted(scan(repository))}; name one "
+            "of them, or give --repository"
+        ) from error
 
 
 def _buckets(spec: ModelSpec, labels: Sequence[str]) -> list[Bucket]:

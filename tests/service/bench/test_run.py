@@ -21,6 +21,8 @@ CARD = "[batching]\nmax_batch_size = 2\n[buckets]\nsequence = [8, 16]\n"
 def repository(tmp_path: Path) -> Path:
     add_model(tmp_path, "sequences", onnx_models.make_sequence, CARD)
     add_model(tmp_path, "exact", onnx_models.make_identity_any_width)
+    add_model(tmp_path, "fixed", onnx_models.make_identity)
+    add_model(tmp_path, "two", lambda path: onnx_models.make_identity(path, dims=("batch", "height", "width")))
     return tmp_path
 
 
@@ -48,7 +50,13 @@ def test_one_bucket_as_a_table(repository: Path) -> None:
     [
         (("sequences", "--bucket", "3x8"), "has no bucket 3x8; it has 2x16, 1x16, 2x8, 1x8"),
         (("exact",), "every size of"),
-        (("sequences", "--dim", "width=1:2"), "sizes of sequence are needed"),
+        (("sequences", "--dim", "width=1:2"), "--dim names width, but model 'sequences' has sequence"),
+        (("fixed", "--dim", "width=1:2"), "'fixed' has no dynamic dimension besides the rows"),
+        (("two", "--dim", "height=8:16"), "sizes of width are needed, such as --dim width=8:512"),
+        (("absent",), r"'absent' is not in the repository '.*', which holds \['exact', 'fixed', 'sequences', 'two'\]"),
+        (("absent", "--dim", "width=1:2"), "'absent' is not in the repository"),
+        (("sequences", "--dim", "sequence=1:8", "--bucket", "1x8"), "--bucket cannot be given with --dim"),
+        (("sequences", "--dim", "sequence=1:8", "--lanes", "2", "--registered"), "--lanes, --registered cannot be"),
         (("sequences", "--dim", "sequence=8:99"), "99"),
     ],
 )
