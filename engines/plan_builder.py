@@ -78,8 +78,8 @@ def require_packages() -> None:
     """
     if importlib.util.find_spec("onnx") is None:
         raise BuilderMissing(
-            "Building a plan needs the package onnx, which is not installed; pip install -e '.[build]' (`inferlane doctor` "
-            "says what else is missing to build TensorRT plans)"
+            "Building a plan needs the package onnx, which is not installed; pip install -e '.[build]' "
+            "(`inferlane doctor` says what else is missing to build TensorRT plans)"
         )
 
 

@@ -182,7 +182,7 @@ def test_the_double_has_nothing_that_the_real_bindings_lack(fake):
 
 def test_without_the_bindings_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(NvmlUnavailable, match=r"nvidia-ml-py is not installed; pip install 'inferlane\[gpu\]'"):
+    with pytest.raises(NvmlUnavailable, match=r"nvidia-ml-py is not installed; pip install -e '\.\[gpu\]'"):
         load_nvml()
 
 

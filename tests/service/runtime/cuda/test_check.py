@@ -57,7 +57,7 @@ def test_failure_is_not_left_for_the_next_library(fake: FakeCuda) -> None:
 
 def test_binding_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(ModelLoadFailed, match=r"cuda-bindings does not load .*inferlane\[gpu\].*onnxruntime"):
+    with pytest.raises(ModelLoadFailed, match=r"cuda-bindings does not load .*-e '\.\[gpu\]'.*onnxruntime"):
         runtime_api()
 
 
