@@ -190,6 +190,28 @@ def make_slow(path: Path, *, side: int = 640, products: int = 8) -> Path:
     return _save(path, nodes, [x], [y], weights)
 
 
+def make_detector(path: Path) -> Path:
+    """A YOLOv8 head of two classes on `images: FP32[batch, 3, 64, 64]`: `candidates: FP32[batch, 6, 10]`.
+
+    Two boxes of class 1 around the middle, 20 x 10 and 18 x 10 pixels, whose scores are the image's mean value and 0.9
+    of that; nothing else scores.
+    """
+    still = np.zeros((1, 6, 10), np.float32)
+    still[0, :4, :2] = [[32, 32], [32, 32], [20, 18], [10, 10]]
+    scored = np.zeros((1, 6, 10), np.float32)
+    scored[0, 5, :2] = [1, 0.9]
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[2, 3], keepdims=0),
+        helper.make_node("ReduceMean", ["mean"], ["brightness"], axes=[1], keepdims=1),
+        helper.make_node("Unsqueeze", ["brightness", "axis_last"], ["column"]),
+        helper.make_node("Mul", ["column", "scored"], ["scores"]),
+        helper.make_node("Add", ["scores", "still"], ["candidates"]),
+    ]
+    weights = {"still": still, "scored": scored, "axis_last": np.int64([2])}
+    images = _value("images", TensorProto.FLOAT, ("batch", 3, 64, 64))
+    return _save(path, nodes, [images], [_value("candidates", TensorProto.FLOAT, ("batch", 6, 10))], weights)
+
+
 def make_sequence_typed(path: Path) -> Path:
     """`x: FP32[batch, 4] -> y: a sequence of tensors`, which no tensor protocol can carry."""
     nodes = [helper.make_node("SequenceConstruct", ["x"], ["y"])]
