@@ -10,6 +10,7 @@ import numpy as np
 from service.cards import BoxLayout
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
+from service.pipeline.answers import SCORE_DECIMALS, rounded_pixels
 from service.pipeline.boxes import Boxes, decode_candidates, to_image, without_overlaps
 from service.pipeline.images import ImageLoader, ImageSize, create_image_loader
 from service.pipeline.options import bounded_number, bounded_whole, check_names
@@ -89,9 +90,14 @@ class DetectTask:
     def _detections(self, boxes: Boxes) -> list[dict[str, object]]:
         labels = self.spec.card.labels
         return [
-            {"label": labels[index] if labels else str(index), "index": index, "score": score, "box": corners}
+            {
+                "label": labels[index] if labels else str(index),
+                "index": index,
+                "score": round(score, SCORE_DECIMALS),
+                "box": corners,
+            }
             for index, score, corners in zip(
-                boxes.classes.tolist(), boxes.scores.tolist(), boxes.corners.tolist(), strict=True
+                boxes.classes.tolist(), boxes.scores.tolist(), rounded_pixels(boxes.corners), strict=True
             )
         ]
 

@@ -15,6 +15,7 @@ import numpy as np
 from service.cards import OcrCard, Resize
 from service.errors import ExecutionFailed, ModelLoadFailed, PayloadTooLarge
 from service.models import ModelSpec
+from service.pipeline.answers import SCORE_DECIMALS, rounded_pixels
 from service.pipeline.decode import RgbImage
 from service.pipeline.images import decode_file
 from service.pipeline.media import MediaFile, split_media
@@ -172,7 +173,12 @@ class OcrTask:
             "width": image.shape[1],
             "text": "\n".join(line.read.text for line in lines),
             "lines": [
-                {"text": line.read.text, "score": line.read.score, "box": line.box.corners.tolist()} for line in lines
+                {
+                    "text": line.read.text,
+                    "score": round(line.read.score, SCORE_DECIMALS),
+                    "box": rounded_pixels(line.box.corners),
+                }
+                for line in lines
             ],
         }
 
