@@ -18,7 +18,7 @@ from service.errors import ExecutionFailed, ModelLoadFailed
 from service.repository.card import load_card
 from service.repository.layout import find
 from service.runtime.cuda.device import Cuda
-from service.runtime.golden import Agreement, Reference, RememberingReference, compare
+from service.runtime.golden import Agreement, Reference, RememberingReference, compare, goodness
 from service.runtime.onnx.reference import open_reference
 from service.runtime.trt.backend import TensorRTBackend
 from service.runtime.trt.flavour import Flavour
@@ -91,7 +91,7 @@ def refusal(card: ModelCard, agreements: Sequence[Agreement]) -> str | None:
     bad = [(each, problem) for each in agreements if (problem := each.problem(card.precision.min_cosine)) is not None]
     if not bad:
         return None
-    bad.sort(key=lambda pair: pair[0].cosine if pair[0].cosine == pair[0].cosine else float("-inf"))
+    bad.sort(key=lambda pair: goodness(pair[0].cosine))
     told = "; ".join(problem for _, problem in bad[:MAX_TOLD])
     rest = f"; and {len(bad) - MAX_TOLD} more buckets" if len(bad) > MAX_TOLD else ""
     mend = _MENDS.get(card.precision.mode)

@@ -108,26 +108,9 @@ def create_app(
     gpus = GpuSampler()
     recorder = _recorder(settings, gpus)
     threads = settings.cpu_threads or default_threads()
-    if not settings.build_plans_enabled:
-        build_plan = None
-    loader = ModelLoader(
-        open_backend=lambda card, version, is_cut_off: _watched(
-            gpus,
-            open_backend(
-                card,
-                version,
-                cpu_threads=threads,
-                build_plan=build_plan and partial(build_plan, card, version, is_cut_off),
-            ),
-        ),
-        open_reference=partial(open_reference, cpu_threads=threads),
-        make_task=lambda spec: create_task(spec, max_image_pixels=settings.max_image_pixels),
-        compose_task=lambda spec, members: compose_task(spec, members, max_image_pixels=settings.max_image_pixels),
-        recorder=recorder,
-    )
     registry = Registry(
         settings.repository,
-        loader,
+        _loader(settings, recorder, gpus, threads, build_plan if settings.build_plans_enabled else None),
         recorder,
         drain_timeout_s=settings.drain_timeout_s,
         on_progress=on_progress,
@@ -186,6 +169,22 @@ async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: 
 
 async def _watch(registry: Registry, on_device_lost: OnDeviceLost) -> None:
     on_device_lost(await registry.device_lost())
+
+
+def _loader(
+    settings: Settings, recorder: Recorder, gpus: GpuSampler, threads: int, build_plan: BuildPlan | None
+) -> ModelLoader:
+    def open_watched(card: ModelCard, version: VersionFolder, is_cut_off: threading.Event) -> Backend:
+        build = build_plan and partial(build_plan, card, version, is_cut_off)
+        return _watched(gpus, open_backend(card, version, cpu_threads=threads, build_plan=build))
+
+    return ModelLoader(
+        open_backend=open_watched,
+        open_reference=partial(open_reference, cpu_threads=threads),
+        make_task=partial(create_task, max_image_pixels=settings.max_image_pixels),
+        compose_task=partial(compose_task, max_image_pixels=settings.max_image_pixels),
+        recorder=recorder,
+    )
 
 
 def _watched(gpus: GpuSampler, backend: Backend) -> Backend:

@@ -119,7 +119,7 @@ def compare(lane: Lane, reference: Reference, spec: ModelSpec, bucket: Bucket) -
         _compare_output(bucket, output, [(wanted[row][index], got[index]) for row, got in answers])
         for index, output in enumerate(spec.outputs)
     ]
-    worst = min(compared, key=lambda each: _goodness(each.cosine))
+    worst = min(compared, key=lambda each: goodness(each.cosine))
     return Agreement(bucket, worst.output, worst.cosine, max(each.largest_difference for each in compared))
 
 
@@ -159,11 +159,12 @@ def _compare_output(bucket: Bucket, output: TensorSpec, rows: Sequence[tuple[Hos
         if not any(wanted is before and np.array_equal(got, same) for before, same in seen):
             seen.append((wanted, got))
             figures.append(_compare_row(output.dtype, wanted, got))
-    cosine = min((cosine for cosine, _ in figures), key=_goodness)
+    cosine = min((cosine for cosine, _ in figures), key=goodness)
     return Agreement(bucket, output.name, cosine, max(largest for _, largest in figures))
 
 
-def _goodness(cosine: float) -> float:
+def goodness(cosine: float) -> float:
+    """The agreement as a number to order by: NaN is worse than all."""
     return -math.inf if math.isnan(cosine) else cosine
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 
-import numpy as np
-
 from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.cuda.device import Cuda
@@ -71,7 +69,7 @@ class TensorRTProbe:
         needed_bytes = scratch_bytes(engine, shapes.profile)
         with ExitStack() as stack:
             stream = stack.enter_context(Stream(cuda))
-            begun, ended = (stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in "be")
+            events = [stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(2)]
             scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes)) if needed_bytes else None
             buffers = BufferSet(
                 cuda,
@@ -83,7 +81,7 @@ class TensorRTProbe:
             stack.callback(run.close)
             run.bind(scratch, stream=stream)
             miss = run.warm_up(stream=stream)
-            probe = cls(run, stream, (begun, ended), stack.pop_all(), clock)
+            probe = cls(run, stream, (events[0], events[1]), stack.pop_all(), clock)
         probe.graph_miss = None if miss is None else miss.detail
         return probe
 
@@ -121,7 +119,7 @@ class TensorRTProbe:
         for first in range(0, launches, ROUND_LAUNCHES):
             count = min(ROUND_LAUNCHES, launches - first)
             device_ns.append(self._round(launch, count, host_ns) / count)
-        return LaunchTimes(device_ns=float(np.median(device_ns)), host_ns=float(statistics.median(host_ns)))
+        return LaunchTimes(device_ns=float(statistics.median(device_ns)), host_ns=float(statistics.median(host_ns)))
 
     def _round(self, launch: Callable[..., None], count: int, host_ns: list[int]) -> int:
         """Nanoseconds on the device from the first of `count` launches to the end of the last."""

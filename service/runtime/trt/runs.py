@@ -13,7 +13,7 @@ from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.graph import CaptureFailed, Graph, capture
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
-from service.runtime.synthetic import synthetic_values
+from service.runtime.synthetic import SEED, synthetic_values
 from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.context import Context
 from service.runtime.trt.data_dependent import DataDependentOutputs
@@ -21,7 +21,6 @@ from service.runtime.trt.engine import Engine, trt_check
 from service.runtime.trt.profiles import BucketShapes, is_data_dependent
 from service.tensors import HostArray
 
-_SEED = 20261130
 _POISON = 0xA5
 
 
@@ -187,7 +186,7 @@ class BucketRun:
             ExecutionFailed: the model does not run in this shape at all.
             DeviceError: CUDA failed for good.
         """
-        rng = np.random.default_rng(_SEED)
+        rng = np.random.default_rng(SEED)
         for tensor, host in zip(self._engine.inputs, self.host_inputs, strict=True):
             host[...] = synthetic_values(rng, tensor.dtype, host.shape)
         eager = self._run_once(stream)

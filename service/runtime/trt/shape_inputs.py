@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from service.errors import ModelLoadFailed
+from service.runtime.trt.buffers import ALIGNMENT_BYTES
 from service.runtime.trt.flavour import Flavour
 from service.tensors import HostArray, TensorSpec
-
-ALIGNMENT_BYTES = 256
-"""As of every address that TensorRT is given."""
 
 
 def fixed_values(flavour: Flavour, native: Any, tensor: TensorSpec) -> HostArray:

@@ -9,9 +9,9 @@ import pytest
 
 from service.errors import ModelLoadFailed
 from service.runtime.cuda.stream import Stream
+from service.runtime.trt.buffers import ALIGNMENT_BYTES
 from service.runtime.trt.context import Context
 from service.runtime.trt.engine import Engine
-from service.runtime.trt.shape_inputs import ALIGNMENT_BYTES
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
 from tests.doubles.fake_tensorrt_world import VERSIONS
 from tests.doubles.trt_models import RESHAPE, WIDTH
