@@ -149,10 +149,12 @@ class Registry:
             self._is_started = not self._needs_all
             raise
         failures: dict[str, ServiceError] = {}
+        wanted = _members_first(folders) if names is None else tuple(names)
         for name, folder in folders.items():
             if name not in self._served:
-                self._unavailable.setdefault(name, _entry(folder, ModelState.UNAVAILABLE, "not loaded"))
-        for name in _members_first(folders) if names is None else names:
+                reason = "waits for its turn to be loaded" if name in wanted else "not loaded"
+                self._unavailable.setdefault(name, _entry(folder, ModelState.UNAVAILABLE, reason))
+        for name in wanted:
             if name not in folders:
                 failures[name] = ModelNotFound(
                     f"model '{name}' is not in '{self._repository}', which holds {sorted(folders)}"
@@ -338,7 +340,12 @@ def _summary(served: ServedModel) -> str:
     phases = ", ".join(f"{phase.value.replace('_', ' ')} {ns / NS_PER_S:.1f}" for phase, ns in served.phase_ns.items())
     warm = sum(1 for _ in served.spec.buckets.known()) - len(served.unserved)
     total_s = sum(served.phase_ns.values()) / NS_PER_S
-    return f"{total_s:.1f} s: {phases}; {warm} buckets, {served.batcher.lane_count} lanes"
+    lanes = served.batcher.lane_count
+    return f"{total_s:.1f} s: {phases}; {_count(warm, 'bucket')}, {_count(lanes, 'lane')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _entry(folder: ModelFolder, state: ModelState, reason: str) -> IndexEntry:

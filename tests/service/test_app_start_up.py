@@ -73,7 +73,7 @@ async def test_a_plan_that_agrees_with_its_onnx_model_or_has_none_is_served(
     assert ("4 of 4 buckets were compared with its reference" in caplog.text) is (factor is not None)
     assert "model 'double' version 1 ready in " in caplog.text
     assert "s: open 0." in caplog.text
-    assert "; 4 buckets, 1 lanes" in caplog.text
+    assert "; 4 buckets, 1 lane\n" in caplog.text
 
 
 async def test_a_plan_that_contradicts_its_onnx_model_is_not_served(tmp_path: Path, fake_gpu: FakeCuda) -> None:

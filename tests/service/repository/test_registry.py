@@ -52,6 +52,25 @@ async def test_start_loads_only_what_is_named(tmp_path: Path) -> None:
             repository.registry.get("a")
 
 
+async def test_models_that_start_will_load_later_say_that_they_wait(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        for name in ("a", "b", "c"):
+            repository.add(name)
+        repository.may_open.clear()
+        starting = asyncio.create_task(repository.registry.start(["a", "c"]))
+        await repository.until_opening()
+        waits = "waits for its turn to be loaded"
+        assert states(repository.registry) == [
+            ("a", "1", "LOADING", "loading"),
+            ("b", "1", "UNAVAILABLE", "not loaded"),
+            ("c", "1", "UNAVAILABLE", waits),
+        ]
+        with pytest.raises(NotReady, match=f"model 'c' is not ready: {waits}"):
+            repository.registry.get("c")
+        repository.may_open.set()
+        assert await starting == {}
+
+
 async def test_start_says_which_models_failed_and_serves_the_others(tmp_path: Path) -> None:
     async with HeldRepository(tmp_path) as repository:
         for name in ("bad", "good"):

@@ -42,7 +42,7 @@ async def test_the_index_tells_which_buckets_are_missing_and_why(
     assert entry.state.value == "READY"
     assert entry.reason == "2 of 4 buckets are not served: 4: no kernel; 8: no kernel"
     assert "version 1 ready in " in caplog.text
-    phases = r"s: open \d+\.\d, warm up \d+\.\d, checks \d+\.\d, lanes \d+\.\d; 2 buckets, 1 lanes"
+    phases = r"s: open \d+\.\d, warm up \d+\.\d, checks \d+\.\d, lanes \d+\.\d; 2 buckets, 1 lane\b"
     assert re.search(phases, caplog.text)
     served = lacking.registry.get("m")
     with pytest.raises(NotReady, match=r"does not serve bucket 8.* no kernel"):
