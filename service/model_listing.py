@@ -71,15 +71,16 @@ def to_dicts(listings: tuple[ModelListing, ...]) -> list[dict[str, object]]:
 
 def render(listings: tuple[ModelListing, ...]) -> Table:
     """The listings as a table for a terminal."""
-    table = Table("model", "version", "task", "inputs → outputs", "buckets", "lanes", show_lines=True)
+    table = Table("model", "version", "platform", "task", "inputs → outputs", "buckets", "lanes", show_lines=True)
     for listing in listings:
         if listing.error:
-            table.add_row(Text(listing.name), listing.version, "", Text(listing.error, "red"), "", "")
+            table.add_row(Text(listing.name), listing.version, "", "", Text(listing.error, "red"), "", "")
             continue
         tensors = "\n".join((*listing.inputs, *(f"→ {output}" for output in listing.outputs)))
         table.add_row(
             Text(listing.name),
             listing.version,
+            listing.platform,
             listing.task,
             Text(tensors),
             Text(_buckets(listing)),

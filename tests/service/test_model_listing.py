@@ -112,6 +112,7 @@ def test_the_table_shows_brackets_as_they_are(listings: dict[str, ModelListing])
     for listing in listings.values():
         assert listing.name in text
         assert listing.error in text
+        assert listing.platform in text
         assert all(tensor in text for tensor in (*listing.inputs, *listing.outputs))
     assert "exact sequence: not warmed" in text
 
