@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -27,6 +28,15 @@ from service.tensors import DType, element_count
 KernelArgument = ctypes.c_void_p | ctypes.c_int | ctypes.c_float | ctypes.c_uint64 | ctypes.Structure
 """A parameter as the kernel declares it."""
 
+_USUAL_SHARED_BYTES = 48 << 10
+"""More than this a block gets only if the kernel has asked for it."""
+
+
+class FunctionAttributes(Protocol):
+    """What of a kernel can be set."""
+
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: IntEnum
+
 
 class DriverApi(Protocol):
     """The part of `cuda.bindings.driver` that loads and launches; its codes have the runtime's numbers."""
@@ -35,6 +45,8 @@ class DriverApi(Protocol):
     cuLibraryGetKernel: Callable[[Handle, bytes], tuple[Code, Handle]]
     cuLibraryUnload: Callable[[Handle], tuple[Code]]
     cuLaunchKernel: Callable[..., tuple[Code]]
+    cuKernelSetAttribute: Callable[[IntEnum, int, Handle, int], tuple[Code]]
+    CUfunction_attribute: FunctionAttributes
 
 
 def driver_api() -> DriverApi:
@@ -121,6 +133,8 @@ class Kernels(Resource[tuple[Handle, ...]]):
             stream: what orders it.
         """
         _require_grid(entry, geometry)
+        if geometry.shared_bytes > _USUAL_SHARED_BYTES:
+            self._allow_shared(entry, geometry.shared_bytes)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
         kept = (places, tuple(arguments), self)
         launch, kernel, handle = self._driver.cuLaunchKernel, int(self._entries[entry]), stream.handle
@@ -131,6 +145,15 @@ class Kernels(Resource[tuple[Handle, ...]]):
             return launch(kernel, *geometry.grid, *geometry.block, geometry.shared_bytes, handle, address, 0)
 
         return PreparedCall(f"cuLaunchKernel {entry}", call)
+
+    def _allow_shared(self, entry: str, nbytes: int) -> None:
+        attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call = f"cuKernelSetAttribute {entry}, {nbytes} bytes of shared memory"
+        check(
+            self.cuda.api,
+            call,
+            self._driver.cuKernelSetAttribute(attribute, nbytes, self._entries[entry], self.device),
+        )
 
     def _release(self, native: tuple[Handle, ...]) -> None:
         for library in native:

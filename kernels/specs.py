@@ -29,6 +29,7 @@ SOURCES = {
         for dtype in ("fp16", "fp32")
     ),
     "layernorm": ("layernorm_fp16", "layernorm_fp32"),
+    "peaks": ("peak_copy", "peak_fma", "gemm_naive", "gemm_tiled"),
 }
 """Entry points by source: the name of a file in `csrc` without its ending."""
 

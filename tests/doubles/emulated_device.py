@@ -29,10 +29,7 @@ from tests.doubles.fake_driver import FakeDriver
 
 EMULATOR = Path(__file__).with_name("emulator")
 
-NOT_EMULATED = frozenset({"peaks"})
-"""Sources that are instructions of a GPU and nothing else."""
-
-COOPERATIVE = ("__syncthreads", "block.cuh")
+COOPERATIVE = ("__syncthreads", "block.cuh", "tensor_core.cuh")
 """What a source contains whose threads must take turns."""
 
 
@@ -79,12 +76,12 @@ class EmulatedDriver(FakeDriver):
 
 @cache
 def emulated_kernels() -> ctypes.CDLL:
-    """Every source that can be emulated, compiled."""
+    """Every source, compiled."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed: the kernels cannot be emulated")
     with tempfile.TemporaryDirectory() as folder:
-        parts = [_wrapped(source, Path(folder)) for source in SOURCES if source not in NOT_EMULATED]
+        parts = [_wrapped(source, Path(folder)) for source in SOURCES]
         library = Path(folder) / "kernels.so"
         command = [compiler, "-std=c++17", "-O2", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
         includes = [f"-I{SOURCE_FOLDER}", f"-I{EMULATOR}"]
@@ -94,8 +91,8 @@ def emulated_kernels() -> ctypes.CDLL:
 
 def _loaded(library: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
-    for source, entries in SOURCES.items():
-        for entry in entries if source not in NOT_EMULATED else ():
+    for entries in SOURCES.values():
+        for entry in entries:
             function = getattr(loaded, f"run_{entry}")
             function.argtypes = [ctypes.c_void_p] * 3
             function.restype = None
@@ -112,7 +109,9 @@ def _wrapped(source: str, folder: Path) -> Path:
         for entry in SOURCES[source]
     ]
     path = folder / f"{source}.cpp"
-    path.write_text(f'#include "emulator.hpp"\n#include "{source}.cu"\n{"".join(functions)}')
+    path.write_text(
+        f'#include "emulator.hpp"\n#include "tensor_core.hpp"\n#include "{source}.cu"\n{"".join(functions)}'
+    )
     return path
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from enum import IntEnum
 from typing import Any
 
 from tests.doubles.fake_cuda_types import Handle, cudaError_t
+
+
+class CUfunction_attribute(IntEnum):
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
 
 class FakeDriver:
@@ -14,13 +19,17 @@ class FakeDriver:
     Attributes:
         loaded: libraries that are not unloaded, by handle.
         launches: what was enqueued: kernel, grid, block, shared memory and stream.
+        shared_bytes: what kernels were allowed beyond the usual, by name.
         refuses: name of a call that fails from now on.
     """
+
+    CUfunction_attribute = CUfunction_attribute
 
     def __init__(self) -> None:
         self.loaded: dict[int, bytes] = {}
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int, int]] = []
         self.parameters: list[int] = []
+        self.shared_bytes: dict[str, int] = {}
         self.refuses = ""
         self._entries: dict[int, str] = {}
 
@@ -40,6 +49,13 @@ class FakeDriver:
 
     def cuLibraryUnload(self, library: Handle) -> tuple[Any, ...]:
         del self.loaded[int(library)]
+        return (cudaError_t.cudaSuccess,)
+
+    def cuKernelSetAttribute(self, attrib: IntEnum, val: int, kernel: Handle, dev: int) -> tuple[Any, ...]:
+        if self.refuses == "cuKernelSetAttribute":
+            return (cudaError_t.cudaErrorInvalidValue,)
+        assert attrib is CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.shared_bytes[self._entries[int(kernel)]] = val
         return (cudaError_t.cudaSuccess,)
 
     def cuLaunchKernel(self, kernel: int, *rest: int) -> tuple[Any, ...]:

@@ -61,6 +61,15 @@ def test_a_cubin_that_does_not_load_leaves_nothing(bench: KernelBench, tmp_path:
     assert len(bench.driver.loaded) == 1, "only the bench's own"
 
 
+def test_much_shared_memory_is_asked_for(bench: KernelBench) -> None:
+    geometry = Geometry((1, 1, 1), (1, 1, 1), 49153)
+    bench.kernels.prepare("preprocess_fp16", geometry, [], stream=bench.stream)
+    assert bench.driver.shared_bytes == {"preprocess_fp16": 49153}
+    bench.driver.refuses = "cuKernelSetAttribute"
+    with pytest.raises(DeviceError, match="preprocess_fp16, 49153 bytes of shared memory"):
+        bench.kernels.prepare("preprocess_fp16", geometry, [], stream=bench.stream)
+
+
 @pytest.mark.parametrize("grid", [(0, 1, 1), (1, 65536, 1), (1, 1, 65536), (1 << 31, 1, 1)])
 def test_grids_beyond_cuda_are_refused(bench: KernelBench, grid: tuple[int, int, int]) -> None:
     with pytest.raises(DeviceError, match="split the batch"):

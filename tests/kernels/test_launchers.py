@@ -13,6 +13,7 @@ from kernels.detect import Detections, DetectLimits, DetectScratch, prepare_dete
 from kernels.embed import prepare_embed
 from kernels.layernorm import LayerNormWeights, prepare_layernorm
 from kernels.pad import prepare_pad
+from kernels.peaks import prepare_copy, prepare_fma, prepare_gemm
 from kernels.specs import SOURCES
 from service.cards import BoxLayout
 from service.errors import DeviceError
@@ -144,6 +145,60 @@ def test_detect_clears_its_counts_first(bench: KernelBench) -> None:
     ],
 )
 def test_arguments_are_checked(bench: KernelBench, prepare: Callable[..., Any], changed, message: str) -> None:
+    prepare(bench)
+    with pytest.raises(DeviceError, match=message):
+        prepare(bench, **changed)
+
+
+def copy(bench: KernelBench, **changed: Any) -> PreparedCall:
+    given = {"source": tensor(DType.UINT8, 16400), "target": tensor(DType.UINT8, 16400), **changed}
+    return prepare_copy(bench.kernels, **given, stream=bench.stream)
+
+
+def fma(bench: KernelBench, **changed: Any) -> PreparedCall:
+    return prepare_fma(bench.kernels, **{"out": tensor(F32, 512), "iterations": 3, **changed}, stream=bench.stream)
+
+
+def gemm(bench: KernelBench, **changed: Any) -> PreparedCall:
+    given = {
+        "left": tensor(F16, 256, 64),
+        "right": tensor(F16, 512, 64),
+        "out": tensor(F16, 256, 512),
+        "is_tiled": True,
+        **changed,
+    }
+    return prepare_gemm(bench.kernels, **given, stream=bench.stream)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "changed", "launch"),
+    [
+        (copy, {}, ("peak_copy", (2, 1, 1), (256, 1, 1), 0)),
+        (fma, {}, ("peak_fma", (2, 1, 1), (256, 1, 1), 0)),
+        (gemm, {}, ("gemm_tiled", (4, 1, 1), (256, 1, 1), 98304)),
+        (gemm, {"is_tiled": False}, ("gemm_naive", (16, 16, 1), (128, 1, 1), 0)),
+    ],
+)
+def test_peaks(bench: KernelBench, prepare: Callable[..., PreparedCall], changed, launch) -> None:
+    run_calls(bench.cuda, [prepare(bench, **changed)])
+    assert bench.driver.launches == [(*launch, bench.stream.handle)]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "changed", "message"),
+    [
+        (copy, {"target": tensor(DType.UINT8, 16384)}, "'target' is"),
+        (copy, {"target": tensor(DType.UINT8, 16400, offset=8)}, "multiples of 16"),
+        (copy, {"source": tensor(DType.UINT8, 8), "target": tensor(DType.UINT8, 8)}, "multiples of 16"),
+        (fma, {"out": tensor(F32, 100)}, "whole blocks of 256"),
+        (fma, {"iterations": 0}, "whole blocks of 256"),
+        (gemm, {"right": tensor(F16, 512, 65)}, "'right' is"),
+        (gemm, {"out": tensor(F16, 512, 256)}, "'out' is"),
+        (gemm, {"left": tensor(F16, 64, 64), "out": tensor(F16, 64, 512)}, r"multiples of \(128, 256, 32\)"),
+        (gemm, {"left": tensor(F16, 256, 64, offset=2)}, "must be multiples"),
+    ],
+)
+def test_peaks_check_their_arguments(bench: KernelBench, prepare: Callable[..., Any], changed, message: str) -> None:
     prepare(bench)
     with pytest.raises(DeviceError, match=message):
         prepare(bench, **changed)
