@@ -6,18 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from service.batching.lane_count import finishing
-from service.batching.lane_pool import LaneThread
+from service.batching.lane_pool import LanePool
 from service.requests import Batch, Clock
 from service.runtime.protocol import Backend, Lane, Ticket
 
 WARM_BATCHES = 20
 """Batches before the measured time: the first ones find cold caches, and clocks that the device has lowered."""
-
-START_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,8 @@ class DrivenLanes:
 
     def __init__(self, backend: Backend, count: int, *, clock: Clock = time.monotonic_ns) -> None:
         self._depth = backend.lane_depth
-        self._lanes = tuple(LaneThread(backend, lane_id, _no_batches) for lane_id in range(count))
+        self._count = count
+        self._pool = LanePool(backend, _no_batches)
         self._clock = clock
 
     def start(self, warm_up: Callable[[Lane], None]) -> None:
@@ -70,9 +68,9 @@ class DrivenLanes:
             ServiceError: a lane could not be made or warmed; those that were made are closed.
         """
         try:
-            for lane in self._lanes:
-                lane.start()
-                lane.call(warm_up)
+            for lane_id in range(self._count):
+                self._pool.grow(lane_id + 1)
+                self._pool.call(lane_id, warm_up)
         except BaseException:
             self.close()
             raise
@@ -83,13 +81,12 @@ class DrivenLanes:
         Raises:
             ServiceError: a lane failed.
         """
-        start = threading.Barrier(len(self._lanes))
+        start = threading.Barrier(len(self._pool))
 
-        def run(lane: Lane) -> DriveResult:
+        def run(lane: Lane) -> DriveResult | None:
             return _drive_one(lane, batches, duration_s, depth=self._depth, start=start, clock=self._clock)
 
-        with ThreadPoolExecutor(len(self._lanes)) as callers:
-            results = list(callers.map(lambda lane: lane.call(run), self._lanes))
+        results = [result for result in self._pool.call_together(run) if result is not None]
         return DriveResult(
             batches=sum(result.batches for result in results),
             duration_s=max(result.duration_s for result in results),
@@ -100,19 +97,19 @@ class DrivenLanes:
 
     def close(self) -> None:
         """Closes every lane; idempotent."""
-        for lane in self._lanes:
-            lane.close()
+        self._pool.shrink(0)
 
 
 def _drive_one(
     lane: Lane, batches: Sequence[Batch], duration_s: float, *, depth: int, start: threading.Barrier, clock: Clock
-) -> DriveResult:
+) -> DriveResult | None:
+    """What one lane did; None where another failed before the start, which then raises."""
     feed = _Feed(lane, batches, depth, clock)
     with finishing(lane, feed.open):
         try:
             for _ in range(WARM_BATCHES):
                 feed.step()
-            start.wait(START_TIMEOUT_S)
+            start.wait()
             durations_ns = []
             feed.enqueues_ns.clear()
             host_from_ns, from_ns = time.thread_time_ns(), clock()
@@ -120,6 +117,9 @@ def _drive_one(
             while (now_ns := clock()) < until_ns:
                 durations_ns.append(feed.step())
             host_ns = time.thread_time_ns() - host_from_ns
+        except threading.BrokenBarrierError:
+            feed.finish()
+            return None
         except BaseException:
             start.abort()
             raise

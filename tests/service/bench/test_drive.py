@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import closing
 
@@ -33,6 +34,18 @@ def test_every_lane_is_kept_full(count: int) -> None:
     assert 0 < result.host_us_per_batch < 1e6 * result.duration_s * count
     assert len(backend.batches) >= result.batches + count * WARM_BATCHES
     assert backend.closed_lanes == count
+
+
+def test_the_error_of_the_lane_that_failed_is_told_whichever_it_was() -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
+    batch = synthetic_batch(backend.spec, Bucket(1))
+    with closing(DrivenLanes(backend, 3)) as lanes:
+        lanes.start(lambda lane: None)
+        backend.fails_on = lambda request: (
+            ExecutionFailed("the last one") if threading.current_thread().name.endswith("-2") else None
+        )
+        with pytest.raises(ExecutionFailed, match="the last one"):
+            lanes.drive((batch,), 60.0)
 
 
 def test_a_lane_that_fails_ends_all_of_them() -> None:
