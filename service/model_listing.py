@@ -71,17 +71,16 @@ def to_dicts(listings: tuple[ModelListing, ...]) -> list[dict[str, object]]:
 
 def render(listings: tuple[ModelListing, ...]) -> Table:
     """The listings as a table for a terminal."""
-    table = Table("model", "version", "platform", "task", "inputs → outputs", "buckets", "lanes", show_lines=True)
+    table = Table("model", "version", "task\nbackend", "inputs → outputs", "buckets", "lanes", show_lines=True)
     for listing in listings:
         if listing.error:
-            table.add_row(Text(listing.name), listing.version, "", "", Text(listing.error, "red"), "", "")
+            table.add_row(Text(listing.name), listing.version, "", Text(listing.error, "red"), "", "")
             continue
         tensors = "\n".join((*listing.inputs, *(f"→ {output}" for output in listing.outputs)))
         table.add_row(
             Text(listing.name),
             listing.version,
-            listing.platform,
-            listing.task,
+            f"{listing.task}\n{_backend(listing)}",
             Text(tensors),
             Text(_buckets(listing)),
             "auto" if listing.lanes is None else str(listing.lanes),
@@ -141,6 +140,11 @@ def _listing(spec: ModelSpec, lanes: int | None) -> ModelListing:
 
 def _tensor(tensor: TensorSpec) -> str:
     return f"{tensor.name} {tensor.dtype.value} [{', '.join(str(dim) for dim in tensor.dims)}]"
+
+
+def _backend(listing: ModelListing) -> str:
+    """The card's word for what runs the model, which Triton's begins with: `onnxruntime`, `tensorrt`."""
+    return listing.platform.partition("_")[0]
 
 
 def _buckets(listing: ModelListing) -> str:
