@@ -32,7 +32,7 @@ def to_json(facts: PlanFacts, *, are_layers_wanted: bool) -> str:
         content["engine"]["layer_precisions"] = dict(_precisions(engine.layers or ()))
         if not are_layers_wanted:
             del content["engine"]["layers"]
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(_encodable(content), option=orjson.OPT_INDENT_2).decode()
 
 
 def render(facts: PlanFacts, *, are_layers_wanted: bool) -> RenderableType:
@@ -75,7 +75,7 @@ def _words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        if value.keys() == {"min", "opt", "max"}:
+        if value.keys() == {"min", "opt", "max"} and all(isinstance(part, list) for part in value.values()):
             return f"{_extents(value['min'])} to {_extents(value['max'])}, best at {_extents(value['opt'])}"
         told = {str(name).replace("_", " "): part for name, part in value.items() if part is not None and part != ""}
         return ", ".join(f"{name} {_words(part)}" for name, part in told.items())
@@ -114,6 +114,17 @@ def _layers(layers: Sequence[LayerRow] | None) -> RenderableType:
         return table
     hint = "names alone: the plan was built without ProfilingVerbosity.DETAILED"
     return Group(table, Text(hint, style="yellow"))
+
+
+def _encodable(value: Any) -> Any:
+    """The value with `?` where UTF-8 has no bytes for a character: paths may hold such, and strange manifests."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(name): _encodable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(part) for part in value]
+    return value
 
 
 def _printable(text: str) -> str:

@@ -149,7 +149,7 @@ def read_manifest(plan_path: Path) -> Manifest | None:
         raise ModelLoadFailed(f"{path.name} cannot be read: {error.strerror}; check the file and its rights") from error
     except KeyError as error:
         raise ModelLoadFailed(f"{path.name} lacks {error}; build the plan again, or delete its manifest") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelLoadFailed(
             f"{path.name} is no manifest of format {MANIFEST_FORMAT} ({error}); build the plan again, or delete its "
             "manifest"

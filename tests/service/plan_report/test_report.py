@@ -158,3 +158,12 @@ def test_json_tells_no_layers_from_no_inspector(engine: EngineFacts, count: int 
 
 def test_json_without_an_engine() -> None:
     assert json.loads(to_json(replace(FACTS, engine=None), are_layers_wanted=True))["engine"] is None
+
+
+@pytest.mark.parametrize("value", [{"min": 1, "opt": None, "max": {}}, {"min": [1], "opt": [2], "max": 3}, "\ud800"])
+def test_a_strangers_manifest_is_shown_as_far_as_it_goes(value: object) -> None:
+    facts = replace(FACTS, path="\udcff.plan", manifest={"profiles": [{"x": value}], "precision": "fp16"})
+    assert "fp16" in shown(facts)
+    content = json.loads(to_json(facts, are_layers_wanted=False))
+    assert content["manifest"]["precision"] == "fp16"
+    assert content["path"] == "?.plan"

@@ -76,6 +76,8 @@ def test_a_plan_without_one(tmp_path: Path) -> None:
         ({**CONTENT, "built_on": {"gpu": "x"}}, "lacks 'compute_capability'"),
         ({**CONTENT, "built_on": {**CONTENT["built_on"], "cuda": "thirteen"}}, "is no manifest"),
         ({**CONTENT, "dims": []}, "is no manifest"),
+        ({**CONTENT, "plan": {"bytes": float("inf"), "sha256": ""}}, "is no manifest"),
+        ("[" * 100_000, "is no manifest"),
     ],
 )
 def test_a_broken_one(tmp_path: Path, content: Any, said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -107,6 +108,18 @@ def test_a_plan_that_is_not_the_manifests() -> None:
     for changed in (PLAN + b"x", PLAN[:-1] + b"\x00"):
         with pytest.raises(ModelLoadFailed, match=r"not the plan that its manifest describes.*m\.plan\.json"):
             check_plan(changed, "m.plan", flavour("10.13.3.9"), described)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000])
+def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelLoadFailed, match="cannot be read: File name too long"):
+        read_plan(tmp_path / name)
+
+
+def test_a_device_is_no_plan() -> None:
+    """Others than this one would be read without end."""
+    with pytest.raises(ModelLoadFailed, match="null is a device"):
+        read_plan(Path(os.devnull))
 
 
 def test_an_unreadable_plan(tmp_path: Path) -> None:
