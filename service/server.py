@@ -139,12 +139,7 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
         settings: of the server.
         build_plan: builds plans that are missing; without it a model is served from what its folder holds.
     """
-    console = Console(stderr=True)
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(message)s",
-        handlers=[RichHandler(console=console, show_path=False)],
-    )
+    console = _logging_console(settings.log_level)
     try:
         listener = _listen(settings.host, settings.port)
     except OSError as error:
@@ -174,9 +169,7 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
         settings, on_progress=progress, on_started=on_started, build_plan=build_plan, on_device_lost=on_device_lost
     )
     server = InferlaneServer(_config(app, settings, _raised_file_limit()))
-    # uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+    _ignore_signals()
     server.run(sockets=[listener])
     if server.has_lost_device:
         logging.shutdown()
@@ -184,6 +177,20 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
     if not server.has_failed:
         _say(console, "stopped")
     return 0 if server.started and not server.has_failed else 1
+
+
+def _logging_console(level: str) -> Console:
+    """Standard error, where the log goes too, so that lines do not break the progress bars."""
+    console = Console(stderr=True)
+    handler = RichHandler(console=console, show_path=False)
+    logging.basicConfig(level=level.upper(), format="%(message)s", handlers=[handler])
+    return console
+
+
+def _ignore_signals() -> None:
+    """uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
 
 
 def _say(console: Console, *parts: str | tuple[str, str]) -> None:
