@@ -188,7 +188,7 @@ def _logging_console(level: str) -> Console:
 
 
 def _ignore_signals() -> None:
-    """uvicorn raises the signal that ended it once more, after the drain; then it must not end the process early."""
+    """For the drain that a signal begins: uvicorn raises it once more at the end, and the process must not end early."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 

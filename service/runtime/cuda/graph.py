@@ -82,17 +82,17 @@ def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph
     stream.sync()
     with cuda.capture_lock:
         free_before = cuda.memory_info().free_bytes
-        partial = _captured(cuda, enqueue, stream)
+        raw = _captured(cuda, enqueue, stream)
         try:
-            _, node_count = check(cuda.api, "cudaGraphGetNodes", cuda.api.cudaGraphGetNodes(partial))
+            _, node_count = check(cuda.api, "cudaGraphGetNodes", cuda.api.cudaGraphGetNodes(raw))
             if node_count == 0:
                 raise CaptureFailed("enqueue gave no work to the captured stream")
-            native = _instantiated(cuda, partial, stream)
+            native = _instantiated(cuda, raw, stream)
         except BaseException:
-            cuda.api.cudaGraphDestroy(partial)  # unchecked: what went wrong first is what must be reported
+            cuda.api.cudaGraphDestroy(raw)  # unchecked: what went wrong first is what must be reported
             raise
         try:
-            check(cuda.api, "cudaGraphDestroy", cuda.api.cudaGraphDestroy(partial))
+            check(cuda.api, "cudaGraphDestroy", cuda.api.cudaGraphDestroy(raw))
             device_bytes = max(0, free_before - cuda.memory_info().free_bytes)
         except BaseException:
             cuda.api.cudaGraphExecDestroy(native)
@@ -114,24 +114,24 @@ def _captured(cuda: Cuda, enqueue: Callable[[], bool], stream: Stream) -> Handle
             raise
         reason = error.message
     finally:
-        code, partial = api.cudaStreamEndCapture(stream.native)
-        if partial is not None and int(partial) and (code or not is_enqueued):
-            api.cudaGraphDestroy(partial)
+        code, raw = api.cudaStreamEndCapture(stream.native)
+        if raw is not None and int(raw) and (code or not is_enqueued):
+            api.cudaGraphDestroy(raw)
         if code or not is_enqueued:
             api.cudaGetLastError()
     if code:
         ended = device_error(api, "cudaStreamEndCapture", code)
         raise _failure(ended, ended.message if is_enqueued else f"{reason}; {ended.message}")
-    if not is_enqueued or partial is None:
+    if not is_enqueued or raw is None:
         raise CaptureFailed(reason)
-    return partial
+    return raw
 
 
-def _instantiated(cuda: Cuda, partial: Handle, stream: Stream) -> Handle:
+def _instantiated(cuda: Cuda, raw: Handle, stream: Stream) -> Handle:
     """The executable graph, on the device already."""
     api = cuda.api
     try:
-        native = check(api, "cudaGraphInstantiate", api.cudaGraphInstantiate(partial, 0))
+        native = check(api, "cudaGraphInstantiate", api.cudaGraphInstantiate(raw, 0))
     except DeviceError as error:
         raise _failure(error, error.message) from error
     try:
