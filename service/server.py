@@ -188,7 +188,7 @@ def _logging_console(level: str) -> Console:
 
 
 def _ignore_signals() -> None:
-    """For the drain that a signal begins: uvicorn raises it once more at the end, and the process must not end early."""
+    """For the drain that a signal begins: uvicorn raises it once more, and the process must not end early."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 
