@@ -33,7 +33,7 @@ from tests.doubles.running_server import RunningServer, start_server
 __all__ = ["demo_repository", "demo_server", "start_server"]
 
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-DOCUMENTS_THAT_RUN = ("README.md", "docs/protocol.md", "docs/tuning.md")
+DOCUMENTS_THAT_RUN = ("README.md", "docs/clients.md", "docs/protocol.md", "docs/tasks/ocr.md", "docs/tuning.md")
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -161,11 +161,13 @@ def agrees(shown: object, got: object) -> bool:
 
 @pytest.fixture
 def clone(tmp_path: Path, demo_repository: Path) -> Path:
-    """A folder with what a clone holds after `make serve`; curl fails there where the server refuses."""
+    """A folder with what a clone holds after `make serve`, and the pages drawn; curl fails where the server refuses."""
     (tmp_path / ".curlrc").write_text("fail-with-body\n")
     for name in ("docs", "loadtest"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "demo-repository").symlink_to(demo_repository)
+    script = ROOT / "docs" / "examples" / "make_pages.py"
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=True, capture_output=True, timeout=60)
     return tmp_path
 
 
@@ -231,6 +233,7 @@ CARDS = [
 def test_model_cards_are_valid(card, tmp_path):
     (tmp_path / "model.toml").write_text(card, encoding="utf-8")
     (tmp_path / "labels.txt").write_text("a\n", encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
     load_card(tmp_path)
 
 
