@@ -87,10 +87,11 @@ def check_version(header: PlanHeader, name: str, flavour: Flavour, manifest: Man
     """Refuses a plan of a TensorRT whose plans this one cannot run.
 
     Major and minor version decide here; the bindings of one patch may run on the library of another, so a plan of
-    another patch is left to TensorRT.
+    another patch is left to TensorRT. What builds none, the lean and the dispatch runtime, runs none but
+    version-compatible ones.
 
     Raises:
-        ModelLoadFailed: it was built by another TensorRT.
+        ModelLoadFailed: it was built by another TensorRT, or for the full one alone.
     """
     built_by = f"{name} was built by {header.product} {header.text}"
     here = f"this server runs {flavour.name} {flavour.version}"
@@ -102,6 +103,11 @@ def check_version(header: PlanHeader, name: str, flavour: Flavour, manifest: Man
     is_compatible = manifest is not None and manifest.is_version_compatible and header.version[:2] < runtime
     if header.version[:2] != runtime and not is_compatible:
         raise ModelLoadFailed(f"{built_by}, {here}; {_mend(header, runtime)}")
+    if manifest is not None and not (manifest.is_version_compatible or flavour.capabilities.builder):
+        raise ModelLoadFailed(
+            f"{built_by} for the full TensorRT alone, {here}, which runs version-compatible plans only; build it again "
+            "with version_compatible = true in [build], or install the full TensorRT of its version"
+        )
 
 
 def read_plan(path: Path) -> bytes:

@@ -101,7 +101,8 @@ def test_without_gpu_and_tensorrt_header_and_manifest_are_told(tmp_path: Path) -
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_with_a_gpu_the_engine_is_told(tmp_path: Path, generation: str) -> None:
     dims = {"x": ["batch", "sequence"], "y": ["batch", "sequence"]}
-    path = write_plan(tmp_path, SEQUENCE, generation=generation, manifest={"dims": dims})
+    told = {"dims": dims, "version_compatible": generation == "11-lean"}
+    path = write_plan(tmp_path, SEQUENCE, generation=generation, manifest=told)
     box = machine(generation)
     facts = examine(path, box.tools)
     assert results(facts) == {"manifest": True, "TensorRT": True, "GPU": True, "engine": True}

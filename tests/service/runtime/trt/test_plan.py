@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,16 @@ def test_tensorrt_rtx_is_another_product() -> None:
         check_plan(PLAN, "m.plan", flavour("10.13.3.9", "tensorrt_rtx"), None)
     with pytest.raises(ModelLoadFailed, match=r"install TensorRT-RTX 1\.7\.1: plans never run on an older one"):
         check_plan(RTX_PLAN, "m.plan", flavour("1.4.0.76", "tensorrt_rtx"), None)
+
+
+@pytest.mark.parametrize("name", ["tensorrt_lean", "tensorrt_dispatch"])
+def test_what_builds_no_plans_runs_version_compatible_ones_alone(name: str) -> None:
+    here = flavour("10.13.3.9", name)
+    here = replace(here, capabilities=replace(here.capabilities, builder=False))
+    with pytest.raises(ModelLoadFailed, match=rf"this server runs {name} 10.*version_compatible = true in \[build\]"):
+        check_plan(PLAN, "m.plan", here, manifest(PLAN))
+    assert check_plan(PLAN, "m.plan", here, manifest(PLAN, is_version_compatible=True)).text == "10.13.3.9"
+    assert check_plan(PLAN, "m.plan", here, None).text == "10.13.3.9"
 
 
 def test_a_version_compatible_plan_runs_on_a_newer_one() -> None:
