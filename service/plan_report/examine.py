@@ -165,6 +165,7 @@ def _engine_facts(engine: Engine, stream: Stream) -> EngineFacts:
         profiles=engine.profiles,
         scratch_bytes=tuple(scratch_bytes(engine, index) for index in range(len(engine.profiles))),
         layers=None if info is None else tuple(map(_layer_row, info.layers)),
+        fixed_inputs={name: tuple(values.ravel().tolist()) for name, values in engine.shape_inputs.items()},
     )
 
 

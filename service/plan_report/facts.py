@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.cards import ShapeRange
@@ -58,6 +58,7 @@ class EngineFacts:
         profiles: the shapes that it allows, by input.
         scratch_bytes: device memory of a context while it runs, beside its tensors, by profile.
         layers: in the order of execution; None where the installed TensorRT has no inspector.
+        fixed_inputs: by name, the values of inputs that the profiles fix, so that clients do not send them.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -65,6 +66,7 @@ class EngineFacts:
     profiles: tuple[Mapping[str, ShapeRange], ...]
     scratch_bytes: tuple[int, ...]
     layers: tuple[LayerRow, ...] | None
+    fixed_inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,8 @@ def _engine(engine: EngineFacts) -> Table:
         for tensor in tensors:
             dims = ", ".join(map(str, tensor.dims))
             table.add_row(Text(role, style="cyan"), Text(_printable(f"{tensor.name} {tensor.dtype.value} [{dims}]")))
+    for name, values in engine.fixed_inputs.items():
+        table.add_row(Text("fixed input", style="cyan"), Text(_printable(f"{name} = {list(values)}")))
     for index, (profile, scratch) in enumerate(zip(engine.profiles, engine.scratch_bytes, strict=True)):
         ranges = ", ".join(f"{name} {_range(shapes)}" for name, shapes in profile.items())
         words = f"{ranges}; scratch {_size(scratch)}"

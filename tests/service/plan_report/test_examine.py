@@ -24,7 +24,7 @@ from tests.doubles.fake_cuda_types import cudaError_t as E
 from tests.doubles.fake_tensorrt import fake_tensorrt
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
 from tests.doubles.fake_tensorrt_world import GENERATIONS, VERSIONS
-from tests.doubles.trt_models import DOUBLE, SEQUENCE
+from tests.doubles.trt_models import DOUBLE, RESHAPE, SEQUENCE, WIDTH
 
 BUILT_ON = {"gpu": "Fake GPU", "compute_capability": "9.0", "cuda": "13.0"}
 NO_TENSORRT = "TensorRT cannot be used: none is installed"
@@ -133,6 +133,13 @@ def test_which_gpu_it_was_built_for(tmp_path: Path, built_on: str, said: str) ->
     (gpu,) = (check for check in examine(path, machine().tools).checks if check.subject == "GPU")
     assert gpu.is_passed is True
     assert re.search(said, gpu.words)
+
+
+def test_inputs_that_the_profiles_fix_are_told_with_their_values(tmp_path: Path) -> None:
+    engine = examine(write_plan(tmp_path, RESHAPE), machine().tools).engine
+    assert engine is not None
+    assert [tensor.name for tensor in engine.inputs] == ["x"]
+    assert engine.fixed_inputs == {"shape": (WIDTH, 4)}
 
 
 def test_without_a_manifest_nothing_is_certain_but_the_engine_loads(tmp_path: Path) -> None:

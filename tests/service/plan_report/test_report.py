@@ -22,6 +22,7 @@ ENGINE = EngineFacts(
     profiles=({"x": ShapeRange((1, 3, 4, 4), (2, 3, 4, 4), (8, 3, 4, 4))},),
     scratch_bytes=(1_500_000,),
     layers=(CONVOLUTION, CONVOLUTION, REFORMAT),
+    fixed_inputs={"shape": (8, 4)},
 )
 MANIFEST = {
     "format": 1,
@@ -62,6 +63,7 @@ def shown(facts: PlanFacts, *, layers: bool = False) -> str:
         rf"SHA-256 +{'ab' * 32}",
         r"built on +gpu NVIDIA \[H200\], compute capability 9\.0",
         r"precision +fp16",
+        r"fixed input +shape = \[8, 4\]",
         r"build s +12\.5",
         r"profiles +0: x 1x3 to 8x3, best at 2x3",
         r"dims +x \[batch, 3\]",
