@@ -16,7 +16,7 @@ from rich.text import Text
 
 from engines.bars import STYLES, BuildBars
 from engines.events import OnEvent
-from engines.job import Build, run_build
+from engines.job import RunBuild, run_build
 from engines.narrator import Narrator
 from engines.outcomes import Outcome, State
 from engines.plan_builder import require_packages
@@ -63,7 +63,7 @@ def build_models(
     *,
     show: Show,
     is_cut_off: threading.Event,
-    build: Build = run_build,
+    build: RunBuild = run_build,
 ) -> Iterator[Outcome]:
     """Builds what is missing or out of date, and yields what became of each model; blocking, for minutes each.
 
@@ -95,7 +95,7 @@ def _build_one(
     target: Target,
     machinery: tuple[Flavour, Cuda],
     show: Show,
-    build: Build,
+    build: RunBuild,
     is_cut_off: threading.Event,
 ) -> Outcome:
     name, version = target.folder.name, target.folder.version(target.version)

@@ -25,7 +25,7 @@ WORKER = "engines.worker"
 TOLD_WORDS = 5
 STOPPING = "stopping the builder, which takes a few seconds"
 
-Build: TypeAlias = Callable[[BuildRequest, OnEvent, threading.Event], BuildReport]
+RunBuild: TypeAlias = Callable[[BuildRequest, OnEvent, threading.Event], BuildReport]
 """Builds one plan; blocking. The event, once set, ends it. Raises as `run_build` does."""
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engines.child import LOOK_S
-from engines.job import Build, run_build
+from engines.job import RunBuild, run_build
 from engines.narrator import Narrator, duration_text
 from engines.report import AccuracyReport
 from engines.request import BuildOptions
@@ -34,7 +34,7 @@ class PlanBuilder:
         build: builds one plan.
     """
 
-    def __init__(self, build: Build = run_build) -> None:
+    def __init__(self, build: RunBuild = run_build) -> None:
         self._build = build
         self._turn = threading.Lock()
 
