@@ -112,6 +112,7 @@ def run_child(
             _read(selector, LOOK_S)
             if is_cut_off.is_set():
                 asking.ask()
+        _signal(process, signal.SIGKILL)  # or what it started could talk on without end
         while _read(selector, 0):
             pass
     return Ending(process.pid, process.returncode, asking.sent is not None, tuple(last_words))

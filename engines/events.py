@@ -98,5 +98,5 @@ def from_line(line: str) -> Event:
             return Done(BuildReport.from_content(content["report"]))
         event: Event = _KINDS[kind](**content)
         return event
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"this is no event of a build: {line[:200]!r} ({error!r})") from error

@@ -44,8 +44,12 @@ class HiddenPlan:
         In this order, so that of two builds that begin at once one at least sees the other.
 
         Raises:
-            ModelLoadFailed: the folder cannot be written, or the plan is being built already.
+            ModelLoadFailed: the folder cannot be written, or the plan is being built already, or it can never get its
+                name.
         """
+        for path in (self._target, manifest_path(self._target)):
+            if path.is_dir():
+                raise ModelLoadFailed(f"'{path}' is a folder, where a file is to be; move it away")
         try:
             self._file = _locked(self.path)
             living = remove_leftovers(self._target) - {self.path}

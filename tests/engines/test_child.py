@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,22 @@ def test_what_a_child_started_ends_with_it() -> None:
         "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], stdout=2).pid, flush=True)"
     )
     wait_for(lambda: not is_alive(int(lines[0])))
+
+
+def test_what_a_child_started_cannot_talk_on_after_it() -> None:
+    talk = "import os\nwhile True:\n    os.write(1, b'x' * 65535 + b'\\n')"
+    lines = 0
+
+    def count(line: str) -> bool:
+        nonlocal lines
+        lines += 1
+        time.sleep(0.001)  # slower than the talker
+        assert lines < 2000, "whoever talks faster than it is listened to would never come to an end"
+        return True
+
+    source = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {talk!r}])"
+    ending = run_child(RUN_STDIN, source, count, is_cut_off=threading.Event(), on_asked=never)
+    assert ending.status == 0
 
 
 def test_a_caller_that_fails_leaves_no_child_behind() -> None:

@@ -62,6 +62,7 @@ def test_an_event_comes_through_a_line_as_it_was(event: Event) -> None:
         '{"event": "Done", "report": {}}',
         '{"event": "Done"}',
         "[1]",
+        "[" * 100_000,
     ],
 )
 def test_what_is_no_event_is_refused(line: str) -> None:

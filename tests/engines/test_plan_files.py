@@ -186,12 +186,20 @@ def test_a_full_disk_is_said_and_nothing_is_left(plan: Path, monkeypatch: pytest
     assert names(plan) == set()
 
 
-def test_a_name_that_is_taken_by_a_folder_is_said(plan: Path) -> None:
-    plan.mkdir()
+def test_a_name_that_a_folder_takes_meanwhile_is_said(plan: Path) -> None:
     with HiddenPlan(plan) as hidden:
+        plan.mkdir()
         hidden.write_manifest("{}")
         with pytest.raises(ModelLoadFailed, match="cannot be written"):
             hidden.publish()
+
+
+@pytest.mark.parametrize("taken", ["model.plan", "model.plan.json"])
+def test_a_name_that_is_taken_by_a_folder_is_said_before_the_build(plan: Path, taken: str) -> None:
+    (plan.parent / taken).mkdir()
+    with pytest.raises(ModelLoadFailed, match=f"{taken}' is a folder"), HiddenPlan(plan):
+        raise AssertionError("a build would take minutes")
+    assert names(plan) == {taken}
 
 
 def test_a_file_that_was_removed_before_it_was_locked_is_made_anew(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
