@@ -22,6 +22,7 @@ from engines.request import BuildRequest
 from engines.serialise import CANCELLED, BuildCancelled
 from engines.verify import accuracy_check
 from service.errors import ServiceError
+from service.machine import default_threads
 from service.runtime.cuda.device import Cuda
 from service.runtime.trt.flavour import Flavour, find_flavour
 
@@ -94,7 +95,7 @@ class Build:
         return Done(report)
 
     def _check(self, flavour: Flavour, cuda: Cuda) -> AccuracyCheck:
-        threads = len(os.sched_getaffinity(0))
+        threads = default_threads()
         return accuracy_check(self.request, flavour=flavour, cuda=cuda, cpu_threads=threads, on_event=self.emit)
 
 

@@ -6,12 +6,13 @@ few threads close most of that gap.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, TypeAlias
+
+from service.machine import default_threads
 
 Job: TypeAlias = Callable[[], None]
 
@@ -36,9 +37,8 @@ class Piece(Protocol):
 
 
 def default_helpers() -> int:
-    """As many as the process has cores to spare beside the lane's thread, at most `MAX_HELPERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MAX_HELPERS, cores - 1)
+    """As many as the process has whole cores to spare beside the lane's thread, at most `MAX_HELPERS`."""
+    return min(MAX_HELPERS, default_threads() - 1)
 
 
 class CopyThreads:

@@ -104,5 +104,7 @@ def test_little_is_the_callers_alone() -> None:
     threads.close()
 
 
-def test_helpers_leave_a_core_to_the_lane() -> None:
-    assert 0 <= default_helpers() <= MAX_HELPERS
+@pytest.mark.parametrize(("cores", "helpers"), [(1, 0), (2, 1), (4, 3), (64, MAX_HELPERS)])
+def test_helpers_leave_a_core_to_the_lane(monkeypatch: pytest.MonkeyPatch, cores: int, helpers: int) -> None:
+    monkeypatch.setattr("service.runtime.trt.copy_threads.default_threads", lambda: cores)
+    assert default_helpers() == helpers
