@@ -10,6 +10,7 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
 COPY engines engines
+COPY kernels kernels
 COPY loadtest loadtest
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip wheel --no-deps --wheel-dir /dist .
