@@ -24,6 +24,11 @@ This file is generated from `metrics.py` and `gpu_metrics.py` in `service/teleme
 """
 
 _GPU_NOTES = """
+Phases of a model's start-up: `open`, `warm_up`, `checks`, `lanes`.
+
+A lane on a GPU holds two batches, so `h2d` there holds a batch's wait for the one in front beside gathering and
+uploading; `compute` is what the engine takes, by the device's own clock.
+
 The server asks NVML, once a second and on a thread of its own, about the GPUs that its models use, if `nvidia-ml-py`
 is installed (`pip install -e '.[gpu]'`). What a GPU, its driver or the permissions do not give has no sample, and
 the log says so once. Activity, memory bandwidth and PCIe come from NVML's performance monitoring (GPM), which disturbs
