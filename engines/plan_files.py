@@ -114,7 +114,8 @@ class HiddenPlan:
         """Removes what has not got its name, and unlocks; idempotent."""
         if self._file is not None:
             _remove(self.path)
-            self._file.close()
+            with suppress(OSError):  # it tries again to write what a full disk did not take
+                self._file.close()
             self._file = None
 
 

@@ -186,6 +186,14 @@ def test_a_full_disk_is_said_and_nothing_is_left(plan: Path, monkeypatch: pytest
     assert names(plan) == set()
 
 
+def test_a_disk_that_is_really_full_is_said(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written is tried once more when the file is closed."""
+    monkeypatch.setattr(plan_files, "_locked", lambda path: Path("/dev/full").open("ab"))
+    with pytest.raises(ModelLoadFailed, match="cannot be written: No space left on device"), HiddenPlan(plan) as hidden:
+        hidden.write(b"the plan")
+    assert names(plan) == set()
+
+
 def test_a_name_that_a_folder_takes_meanwhile_is_said(plan: Path) -> None:
     with HiddenPlan(plan) as hidden:
         plan.mkdir()
