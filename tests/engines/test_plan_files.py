@@ -188,7 +188,7 @@ def test_a_full_disk_is_said_and_nothing_is_left(plan: Path, monkeypatch: pytest
 
 def test_a_disk_that_is_really_full_is_said(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not written is tried once more when the file is closed."""
-    monkeypatch.setattr(plan_files, "_locked", lambda path: Path("/dev/full").open("ab"))
+    monkeypatch.setattr(plan_files, "_locked", lambda path: Path("/dev/full").open("ab"))  # noqa: SIM115 - closed there
     with pytest.raises(ModelLoadFailed, match="cannot be written: No space left on device"), HiddenPlan(plan) as hidden:
         hidden.write(b"the plan")
     assert names(plan) == set()
