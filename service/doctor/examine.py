@@ -30,7 +30,6 @@ _OTHER_DISTRIBUTIONS = {
     "pynvml": "nvidia-ml-py",
     "onnx": "onnx",
     "pip": "pip",
-    "httpx": "httpx",
     "locust": "locust",
 }
 

@@ -19,7 +19,7 @@ SERVE_ON_GPU = "serve TensorRT plans"
 BUILD_ENGINES = "build TensorRT plans"
 WATCH_GPU = "watch the GPU"
 MAKE_DEMO = "make the demo repository"
-LOAD_TEST = "load-test a server"
+LOAD_TEST = "load-test a server with locust"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
         ),
         _verdict(
             LOAD_TEST,
-            _absent(facts, {"locust": "locust", "httpx": "httpx"}),
+            _absent(facts, {"locust": "locust"}),
             "pip install -e '.[loadtest]'",
         ),
     )

@@ -46,9 +46,7 @@ GPU_BOX = replace(
     CPU_BOX,
     nvidia=Nvidia("580.65", (Gpu("H200", 141 << 30, "9.0"),)),
     tensorrt=(Package("tensorrt", "10.13.0"), Package("tensorrt_rtx")),
-    others=tuple(
-        Package(name, "1.0") for name in ("cuda.core", "cuda.bindings", "pynvml", "onnx", "pip", "locust", "httpx")
-    ),
+    others=tuple(Package(name, "1.0") for name in ("cuda.core", "cuda.bindings", "pynvml", "onnx", "pip", "locust")),
 )
 
 
@@ -69,7 +67,7 @@ def test_a_laptop_serves_on_the_cpu_and_says_what_the_rest_needs() -> None:
     assert gpu.missing[0] == "an NVIDIA driver (no NVIDIA driver is loaded)"
     assert gpu.missing[1:] == ("cuda-core", "cuda-bindings", "any flavour of TensorRT")
     assert gpu.fixes == (GPU_FIX, "pip install -e '.[gpu,tensorrt-cu13]'")
-    assert verdict(CPU_BOX, LOAD_TEST).missing == ("locust", "httpx")
+    assert verdict(CPU_BOX, LOAD_TEST).missing == ("locust",)
 
 
 @pytest.mark.parametrize(
