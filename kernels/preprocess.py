@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.launch import DeviceTensor, Kernels, pointers, require_tensor
-from kernels.specs import IMAGE, MAX_CANVAS_SIDE, MAX_IMAGE_SIDE, Geometry, PixelFormat, ceil_div
+from kernels.specs import IMAGE, MAX_CANVAS_SIDE, MAX_IMAGE_BYTES, MAX_IMAGE_SIDE, Geometry, PixelFormat, ceil_div
 from service.cards import PreprocessCard
 from service.errors import DeviceError
 from service.runtime.cuda.calls import PreparedCall
@@ -113,8 +113,11 @@ def image_entry(image: SourceImage, placement: Placement) -> npt.NDArray[np.void
             "its sides must be even and its chroma plane must be named"
         )
     row_bytes = image.width * (1 if is_nv12 else 3)
-    if image.pitch_bytes < row_bytes:
-        raise DeviceError(f"rows of {row_bytes} bytes were said to lie {image.pitch_bytes} bytes apart")
+    if image.pitch_bytes < row_bytes or image.height * image.pitch_bytes >= MAX_IMAGE_BYTES:
+        raise DeviceError(
+            f"{image.height} rows of {row_bytes} bytes were said to lie {image.pitch_bytes} bytes apart; they may not "
+            f"overlap, nor reach over {MAX_IMAGE_BYTES} bytes"
+        )
     entry = np.zeros((), IMAGE)
     entry["pixels"], entry["chroma"] = image.address, image.chroma_address
     entry["height"], entry["width"] = sides

@@ -82,6 +82,10 @@ MAX_CANVAS_SIDE = 16384
 """Pixels up to which sampling positions fit the integers they are computed in."""
 
 
+MAX_IMAGE_BYTES = 1 << 32
+"""What a place within an image is counted in."""
+
+
 def ceil_div(count: int, size: int) -> int:
     """How many pieces of `size` cover `count`."""
     return -(-count // size)

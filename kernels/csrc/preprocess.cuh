@@ -66,11 +66,35 @@ KERNEL_FUNCTION Taps column_taps(int index, int scaled, int extent) {
     return taps;
 }
 
-// One channel of two rows, each summed along the columns to at most 255 * 2048, becomes an 8-bit value.
-KERNEL_FUNCTION int blend_rows(int upper, int lower, int weight_upper, int weight_lower) {
-    const int value = ((weight_upper * (upper >> 4)) >> 16) + ((weight_lower * (lower >> 4)) >> 16) + 2;
-    return clamp(value >> 2, 0, 255);
+KERNEL_FUNCTION u32 multiply_high(u32 one, u32 other) {
+#if defined(__CUDA_ARCH__)
+    return __umulhi(one, other);
+#else
+    return (u32)((u64)one * other >> 32);
+#endif
 }
+
+// One channel of two rows, each summed along the columns to at most 255 * 2048, becomes an 8-bit value. The weights come
+// 16 bits up, so that the high half of a product is the product without its last 16 bits.
+KERNEL_FUNCTION u32 blend_rows(u32 upper, u32 lower, u32 weight_upper, u32 weight_lower) {
+    return (multiply_high(upper >> 4, weight_upper) + multiply_high(lower >> 4, weight_lower) + 2) >> 2;
+}
+
+// One channel of two neighbouring packed pixels, of six bytes in memory's order: bytes CHANNEL and CHANNEL + 3, by the
+// weights in the lower and upper half of `weights`.
+template <int CHANNEL>
+KERNEL_FUNCTION u32 sum_pair(u32 low, u32 high, u32 weights) {
+#if defined(__CUDA_ARCH__)
+    return __dp2a_lo(weights, __byte_perm(low, high, (CHANNEL + 3) << 4 | CHANNEL), 0u);
+#else
+    const u64 bytes = (u64)high << 32 | low;
+    const u32 first = (u32)(bytes >> (8 * CHANNEL)) & 255u, second = (u32)(bytes >> (8 * (CHANNEL + 3))) & 255u;
+    return first * (weights & 0xffffu) + second * (weights >> 16);
+#endif
+}
+
+// An integer below 2^23 as a float, without the slow conversion: its bits are the last ones of 2^23's neighbours.
+KERNEL_FUNCTION float small_to_float(u32 value) { return float_of(0x4b000000u | value) - 8388608.0f; }
 
 struct Rgb {
     int red, green, blue;

@@ -27,4 +27,5 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded.host_to_half.argtypes = [ctypes.c_float]
     loaded.host_to_float.restype = ctypes.c_float
     loaded.host_to_float.argtypes = [ctypes.c_uint16]
+    loaded.host_small_to_float.restype = ctypes.c_float
     return loaded

@@ -55,6 +55,10 @@ def test_blend(host: ctypes.CDLL, upper: int, lower: int, weight: int) -> None:
     assert 0 <= got <= 255
 
 
+def test_small_integers_become_floats(host: ctypes.CDLL) -> None:
+    assert [host.host_small_to_float(value) for value in range(1023)] == list(range(1023))
+
+
 @given(*[st.integers(0, 255)] * 3)
 def test_yuv(host: ctypes.CDLL, y: int, u: int, v: int) -> None:
     got = np.zeros(3, np.int32)

@@ -13,8 +13,8 @@ from kernels.specs import SOURCE_FOLDER
 @pytest.mark.parametrize(
     ("file", "pattern", "value"),
     [
-        ("preprocess.cu", r"preprocess<Half, (\d+)>", preprocess.ROWS_PER_THREAD),
-        ("preprocess.cu", r"preprocess<float, (\d+)>", preprocess.ROWS_PER_THREAD),
+        ("preprocess.cu", r"int ROWS = (\d+)", preprocess.ROWS_PER_THREAD),
+        ("preprocess.cu", r"int BLOCK_ROWS = (\d+)", preprocess.ROWS_PER_THREAD * preprocess.BLOCK[1]),
         ("embed.cu", r"int COLUMNS = (\d+)", embed.BLOCK[0]),
         ("embed.cu", r"int TOKENS = (\d+)", embed.BLOCK[1]),
         ("layernorm.cu", r"int MAX_WIDTH = (\d+)", layernorm.MAX_WIDTH),

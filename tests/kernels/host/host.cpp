@@ -19,8 +19,10 @@ void host_taps(int scaled, int extent, int is_column, int *taps) {
 }
 
 int host_blend(int upper, int lower, int weight_upper, int weight_lower) {
-    return blend_rows(upper, lower, weight_upper, weight_lower);
+    return (int)blend_rows((u32)upper, (u32)lower, (u32)weight_upper << 16, (u32)weight_lower << 16);
 }
+
+float host_small_to_float(int value) { return small_to_float((u32)value); }
 
 void host_rgb_of_yuv(int y, int u, int v, int *rgb) {
     const Rgb found = rgb_of_yuv(y, u, v);
