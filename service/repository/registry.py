@@ -251,7 +251,9 @@ class Registry:
         old = self._served.get(folder.name)
         if old is None:
             self._unavailable[folder.name] = _entry(folder, ModelState.LOADING, "loading")
+        self._refuse_if_lost()
         served = await self._loader.load(folder, version, self._on_progress, self.lose_device)
+        self._refuse_if_lost()  # and free nothing of what was made
         if self._is_stopping:
             await self._begin_to_retire(served)
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
@@ -267,6 +269,7 @@ class Registry:
         for member in card.members.values():
             if member not in self._served:
                 await self.load(member)
+        self._refuse_if_lost()
         if self._is_stopping:
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
         composed = compose(card, self._served, self._loader)
@@ -326,6 +329,10 @@ class Registry:
         if not self.has_lost_device:
             await asyncio.to_thread(served.batcher.close)
 
+    def _refuse_if_lost(self) -> None:
+        if self.has_lost_device:
+            raise ModelLoadFailed(self.unready_reason)
+
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
@@ -349,7 +356,9 @@ def _count(number: int, noun: str) -> str:
 
 
 def _entry(folder: ModelFolder, state: ModelState, reason: str) -> IndexEntry:
-    version = folder.versions[-1].version if folder.versions else ""
+    version = IMPLICIT_VERSION if folder.has_card_alone else ""
+    if folder.versions:
+        version = folder.versions[-1].version
     return IndexEntry(folder.name, version, state, reason)
 
 

@@ -268,3 +268,28 @@ async def test_a_device_that_is_lost_ends_the_requests_of_a_model_that_was_repla
         old_backend.let(1000)
         for batcher in (old_batcher, new_batcher):
             await asyncio.to_thread(batcher.close)
+
+
+async def test_a_model_that_is_loaded_while_the_device_is_lost_never_serves(tmp_path: Path) -> None:
+    """Whoever it answered would wait for a device that may never do."""
+    async with HeldRepository(tmp_path) as repository:
+        registry = repository.registry
+        repository.add("m")
+        await registry.start(None)
+        old = registry.get("m")
+        await repository.until_opening()
+        repository.may_open.clear()
+        loading = asyncio.create_task(registry.load("m"))
+        await repository.until_opening()
+        registry.lose_device(lost())
+        repository.may_open.set()
+        with pytest.raises(ModelLoadFailed, match="failed to load 'm': its GPU is lost"):
+            await loading
+        assert registry.get("m") is old
+        with pytest.raises(ModelLoadFailed, match="failed to load 'm': its GPU is lost"):
+            await registry.load("m")
+        assert len(repository.backends) == 2, "a load after the loss opens nothing"
+        assert not any(backend.is_closed for backend in repository.backends)
+        for backend in repository.backends:
+            backend.let(1000)
+        await asyncio.to_thread(old.batcher.close)
