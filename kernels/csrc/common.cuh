@@ -88,6 +88,12 @@ KERNEL_FUNCTION float to_float(float value) { return value; }
 KERNEL_FUNCTION void store(float *address, float value) { *address = value; }
 KERNEL_FUNCTION void store(Half *address, float value) { *address = to_half(value); }
 
+// What one access moves at most; at a multiple of 16 bytes.
+template <typename T>
+struct alignas(16) Pack {
+    T values[16 / sizeof(T)];
+};
+
 KERNEL_FUNCTION int clamp(int value, int low, int high) { return value < low ? low : (value > high ? high : value); }
 
 KERNEL_FUNCTION bool is_nan(float value) { return value != value; }

@@ -1,54 +1,77 @@
 // Kernel `embed`: the mean of a row's unmasked tokens, brought to length 1; a block per row.
 //
-// Lanes take neighbouring columns, warps take tokens in turn; their sums meet in shared memory. Masked tokens are not
-// read, so that what padding holds, numbers or not, changes nothing.
+// Lanes take neighbouring columns, 16 bytes of them where width and address allow; warps take tokens in turn, and their
+// sums meet in shared memory. Masked tokens are not read: what padding holds, numbers or not, changes nothing.
 
 #include "block.cuh"
 
-const int COLUMNS = 32; // blockDim.x
-const int TOKENS = 16;  // blockDim.y
+const int LANES = 32;  // blockDim.x
+const int TOKENS = 16; // blockDim.y
 
 // Below this a length counts as 0, and the row stays as it is.
 const float LEAST_LENGTH = 1e-12f;
 
-template <typename In>
-__device__ __forceinline__ float column_sum(const In *column, const int *mask, int tokens, int width) {
-    float sum = 0.0f;
+// COUNT columns, read by one access.
+template <typename In, int COUNT>
+struct alignas(sizeof(In) * COUNT) Columns {
+    In values[COUNT];
+};
+
+// The sums over this thread's tokens of COUNT columns, to shared memory: column i of lane l at i * LANES + l.
+template <typename In, int COUNT>
+__device__ __forceinline__ void sum_tokens(const In *hidden, const int *mask, float *partial, int tokens, int width) {
+    float sums[COUNT] = {};
 #pragma unroll 4
-    for (int token = threadIdx.y; token < tokens; token += TOKENS)
-        if (mask[token]) sum += to_float(column[(u64)token * width]);
-    return sum;
+    for (int token = threadIdx.y; token < tokens; token += TOKENS) {
+        if (!mask[token]) continue;
+        const Columns<In, COUNT> columns = *(const Columns<In, COUNT> *)(hidden + (u64)token * width);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) sums[i] += to_float(columns.values[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) partial[i * LANES + threadIdx.x] = sums[i];
 }
 
-template <typename In>
-__device__ __forceinline__ void embed(const In *hidden, const int *mask, float *out, int tokens, int width,
-                                      int is_normalized) {
-    __shared__ float partial[TOKENS][COLUMNS];
-    __shared__ float scratch[MAX_WARPS];
-    hidden += (u64)blockIdx.x * tokens * width;
-    mask += (u64)blockIdx.x * tokens;
-    out += (u64)blockIdx.x * width;
-    float counted = 0.0f;
-    for (int token = threadIdx.y * COLUMNS + threadIdx.x; token < tokens; token += TOKENS * COLUMNS)
-        counted += mask[token] ? 1.0f : 0.0f;
-    const float divisor = fmaxf(block_sum(counted, scratch), 1.0f);
+// Means of all columns, to `out`; gives this thread's part of the sum of their squares.
+template <typename In, int COUNT>
+__device__ __forceinline__ float write_means(const In *hidden, const int *mask, float *out, int tokens, int width,
+                                             float divisor) {
+    __shared__ float partial[TOKENS][LANES * COUNT];
+    const int thread = threadIdx.y * LANES + threadIdx.x;
     float squares = 0.0f;
-    for (int first = 0; first < width; first += COLUMNS) {
-        const int column = first + threadIdx.x;
-        partial[threadIdx.y][threadIdx.x] = column < width ? column_sum(hidden + column, mask, tokens, width) : 0.0f;
+    for (int first = 0; first < width; first += LANES * COUNT) {
+        const int mine = first + threadIdx.x * COUNT, column = first + thread % LANES * COUNT + thread / LANES;
+        if (mine < width) sum_tokens<In, COUNT>(hidden + mine, mask, partial[threadIdx.y], tokens, width);
         __syncthreads();
-        if (threadIdx.y == 0 && column < width) {
+        if (thread < LANES * COUNT && column < width) {
             float sum = 0.0f;
-            for (int i = 0; i < TOKENS; ++i) sum += partial[i][threadIdx.x];
+            for (int i = 0; i < TOKENS; ++i) sum += partial[i][thread];
             const float mean = sum / divisor;
             out[column] = mean;
             squares += mean * mean;
         }
         __syncthreads();
     }
-    const float length = sqrtf(block_sum(squares, scratch));
-    if (!is_normalized || length < LEAST_LENGTH || threadIdx.y != 0) return;
-    for (int column = threadIdx.x; column < width; column += COLUMNS) out[column] /= length;
+    return squares;
+}
+
+template <typename In>
+__device__ __forceinline__ void embed(const In *hidden, const int *mask, float *out, int tokens, int width,
+                                      int is_normalized) {
+    __shared__ float scratch[MAX_WARPS];
+    const int thread = threadIdx.y * LANES + threadIdx.x, pack = 16 / sizeof(In);
+    hidden += (u64)blockIdx.x * tokens * width;
+    mask += (u64)blockIdx.x * tokens;
+    out += (u64)blockIdx.x * width;
+    float counted = 0.0f;
+    for (int token = thread; token < tokens; token += TOKENS * LANES) counted += mask[token] ? 1.0f : 0.0f;
+    const float divisor = fmaxf(block_sum(counted, scratch), 1.0f);
+    const bool is_packed = width % pack == 0 && (u64)hidden % 16 == 0; // the same for the whole block
+    const float squares = is_packed ? write_means<In, 16 / sizeof(In)>(hidden, mask, out, tokens, width, divisor)
+                                    : write_means<In, 1>(hidden, mask, out, tokens, width, divisor);
+    const float length = sqrtf(block_sum(squares, scratch)); // and its barriers let every thread see all of `out`
+    if (!is_normalized || length < LEAST_LENGTH) return;
+    for (int column = thread; column < width; column += TOKENS * LANES) out[column] /= length;
 }
 
 extern "C" __global__ void __launch_bounds__(512) embed_fp16(const Half *hidden, const int *mask, float *out, int tokens,

@@ -8,11 +8,6 @@
 const int MAX_WIDTH = 8192; // 32 KiB of shared memory
 
 template <typename T>
-struct alignas(16) Pack {
-    T values[16 / sizeof(T)];
-};
-
-template <typename T>
 __device__ __forceinline__ void layernorm(const T *x, const T *residual, const T *gamma, const T *beta, T *out, int width,
                                           float epsilon) {
     __shared__ float row[MAX_WIDTH];

@@ -70,7 +70,7 @@ def test_classify_tells_rows_that_are_no_numbers(session, dtype) -> None:
 
 @FLOATS
 @pytest.mark.parametrize("is_normalized", [False, True])
-@pytest.mark.parametrize(("size", "tokens", "width"), [(1, 1, 1), (2, 3, 31), (3, 17, 384), (2, 130, 65)])
+@pytest.mark.parametrize(("size", "tokens", "width"), [(1, 1, 1), (2, 3, 31), (3, 17, 384), (2, 130, 65), (2, 40, 520)])
 def test_embed(session, dtype, is_normalized, size, tokens, width) -> None:
     hidden = random(width, size, tokens, width, dtype=dtype)
     mask = np.random.default_rng(1).integers(0, 2, (size, tokens)).astype(np.int32)

@@ -15,7 +15,7 @@ from kernels.specs import SOURCE_FOLDER
     [
         ("preprocess.cu", r"int ROWS = (\d+)", preprocess.ROWS_PER_THREAD),
         ("preprocess.cu", r"int BLOCK_ROWS = (\d+)", preprocess.ROWS_PER_THREAD * preprocess.BLOCK[1]),
-        ("embed.cu", r"int COLUMNS = (\d+)", embed.BLOCK[0]),
+        ("embed.cu", r"int LANES = (\d+)", embed.BLOCK[0]),
         ("embed.cu", r"int TOKENS = (\d+)", embed.BLOCK[1]),
         ("layernorm.cu", r"int MAX_WIDTH = (\d+)", layernorm.MAX_WIDTH),
         ("detect.cu", r"int CANDIDATES = (\d+)", detect.CANDIDATES),
