@@ -66,6 +66,7 @@ def import_without(blocked: tuple[str, ...], modules: tuple[str, ...]) -> subpro
         pytest.param(modules_in("service/runtime/cuda"), (*DEVICES, *WEB, "cv2"), id="cuda"),
         pytest.param(modules_in("service/plan_report"), (*DEVICES, *WEB, "cv2"), id="plan_report"),
         pytest.param(modules_in("engines"), (*DEVICES, "fastapi", "onnx", "starlette", "uvicorn"), id="engines"),
+        pytest.param(modules_in("kernels"), (*DEVICES, *WEB, "torch"), id="kernels"),
         pytest.param(modules_in("service/repository"), (*DEVICES, "fastapi", "starlette", "uvicorn"), id="repository"),
     ],
 )
