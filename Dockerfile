@@ -20,7 +20,7 @@ FROM ${PYTHON_IMAGE} AS cpu-environment
 COPY --from=wheel /dist /dist
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv /opt/inferlane \
-    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[cpu]"
+    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[cpu,text]"
 
 FROM ${CUDA_IMAGE} AS gpu-environment
 # hadolint ignore=DL3008

@@ -11,7 +11,9 @@ from service.api.gate import Access, required_access
 from service.api.openapi_schemas import InferAnswer, InferRequest
 from service.api.schemas import ErrorBody
 from service.pipeline.classify import DEFAULT_TOP_K
+from service.pipeline.detect import MAX_DETECTIONS
 from service.pipeline.media import SINGLE_FILE_TYPES
+from service.pipeline.text_media import JSON_TYPE
 
 JsonObject = dict[str, Any]
 
@@ -25,8 +27,9 @@ order of the inputs, little-endian and row-major; the header `Inference-Header-C
 the JSON. `Content-Encoding` may be gzip or deflate.
 """
 
-PREDICT_TEXT = """Runs a model on images and answers with what the model's task makes of its outputs: for `classify`,
-the only one so far, labels and scores. One image is the body; several travel as multipart, a row each.
+PREDICT_TEXT = """Runs a model on media and answers with what the model's task makes of its outputs: `classify` labels
+and scores, `detect` boxes, `ocr` lines of text, `embed` vectors. One image is the body; several travel as multipart. A
+model of texts takes `{"text": ["first", "second"]}` as JSON.
 """
 
 INFER_EXAMPLE: JsonObject = {
@@ -39,6 +42,11 @@ INFER_ANSWER_EXAMPLE: JsonObject = {
     "model_name": "sentiment",
     "model_version": "1",
     "outputs": [{"name": "logits", "datatype": "FP32", "shape": [1, 2], "data": [0.25, -1.5]}],
+}
+TEXT_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {"text": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}},
 }
 PREDICT_ANSWER_EXAMPLE: JsonObject = {
     "model_name": "orientation",
@@ -140,15 +148,16 @@ def _predict(root: str) -> JsonObject:
     image = {"schema": {"type": "string", "format": "binary"}}
     return {
         "tags": ["Inference"],
-        "summary": f"Run a model on images{_which(root)}",
+        "summary": f"Run a model on media{_which(root)}",
         "description": PREDICT_TEXT,
         "operationId": f"predict{'_version' if 'version' in root else ''}",
-        "parameters": [*_path_parameters(root), _top_k_parameter()],
+        "parameters": [*_path_parameters(root), *_predict_options()],
         "requestBody": {
             "required": True,
             "content": {
                 **{media_type: image for media_type in sorted(SINGLE_FILE_TYPES)},
                 "multipart/form-data": {"schema": {"type": "object", "additionalProperties": image["schema"]}},
+                JSON_TYPE: {"schema": TEXT_SCHEMA, "example": {"text": ["first", "second"]}},
             },
         },
         "responses": {
@@ -181,14 +190,30 @@ def _header_length_parameter() -> JsonObject:
     }
 
 
-def _top_k_parameter() -> JsonObject:
-    return {
-        "name": "top_k",
-        "in": "query",
-        "required": False,
-        "description": "Task `classify`: how many classes to answer.",
-        "schema": {"type": "integer", "minimum": 1, "default": DEFAULT_TOP_K},
-    }
+def _predict_options() -> list[JsonObject]:
+    share: JsonObject = {"type": "number", "minimum": 0, "maximum": 1}
+    return [
+        _option(
+            "top_k",
+            "Task `classify`: how many classes to answer.",
+            {"type": "integer", "minimum": 1, "default": DEFAULT_TOP_K},
+        ),
+        _option("score_threshold", "Task `detect`: least score of a box; the card's by default.", share),
+        _option(
+            "iou_threshold",
+            "Task `detect`: overlap with a better box of its class above which a box is dropped.",
+            share,
+        ),
+        _option(
+            "max_detections",
+            "Task `detect`: most boxes of one image; the card's by default.",
+            {"type": "integer", "minimum": 1, "maximum": MAX_DETECTIONS},
+        ),
+    ]
+
+
+def _option(name: str, text: str, schema: JsonObject) -> JsonObject:
+    return {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
 
 
 def _error(text: str) -> JsonObject:

@@ -44,14 +44,15 @@ async def test_raw_routes_are_documented(root: str, verb: str) -> None:
     assert taken == (
         {"application/json", "application/octet-stream"}
         if verb == "infer"
-        else {*SINGLE_FILE_TYPES, "multipart/form-data"}
+        else {*SINGLE_FILE_TYPES, "multipart/form-data", "application/json"}
     )
 
 
 async def test_options_and_the_blame_for_a_broken_model_are_documented() -> None:
     paths = (await document_of(ControlPlane()))["paths"]
     options = [item for item in paths["/v2/models/{model}/predict"]["post"]["parameters"] if item["in"] == "query"]
-    assert [(option["name"], option["schema"]["default"]) for option in options] == [("top_k", 5)]
+    assert [option["name"] for option in options] == ["top_k", "score_threshold", "iou_threshold", "max_detections"]
+    assert options[0]["schema"]["default"] == 5
     assert "500" in paths["/v2/repository/models/{model}/load"]["post"]["responses"]
 
 

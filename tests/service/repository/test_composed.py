@@ -150,9 +150,15 @@ async def test_a_lost_device_ends_its_members(repository: HeldRepository) -> Non
     repository.hold(detector)
     pending = submit(repository, "det")
     await begun(detector)
+    members = composed(repository).members.values()
     repository.registry.lose_device(DeviceError("gone", is_sticky=True))
     with pytest.raises(DeviceError):
         await pending.future
+    with pytest.raises(ModelLoadFailed, match="its GPU is lost"):
+        await repository.registry.load("a")
+    detector.let(1000)
+    for member in members:  # what the registry frees no more, lest it hang
+        await asyncio.to_thread(member.batcher.close)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +186,18 @@ async def test_a_member_that_fails_keeps_it_from_serving(repository: HeldReposit
     del repository.opening_fails["rec"]
     await repository.registry.load("a")
     assert composed(repository).members.keys() == {"detector", "recognizer"}
+
+
+async def test_one_that_cannot_be_loaded_again_goes_on(repository: HeldRepository) -> None:
+    await repository.registry.start(None)
+    before = composed(repository)
+    (repository.root / "a" / "model.toml").write_text("task = 3", encoding="utf-8")
+    with pytest.raises(ModelLoadFailed, match="failed to load 'a'"):
+        await repository.registry.load("a")
+    assert composed(repository) is before
+    (entry,) = [entry for entry in states(repository.registry) if entry[0] == "a"]
+    assert entry[:3] == ("a", "1", READY)
+    assert "loading it again failed" in entry[3]
 
 
 async def test_members_that_do_not_fit_any_more_take_it_out_of_service(repository: HeldRepository) -> None:
