@@ -94,6 +94,8 @@ def test_a_version_that_is_not_there(repository: Path) -> None:
 
 
 def test_all_models_of_a_repository(repository: Path, tmp_path: Path) -> None:
+    (repository / "composed").mkdir()
+    (repository / "composed" / CARD_FILE).write_text('task = "ocr"\n')
     assert [target.folder.name for target in all_targets(repository)] == ["bert", "flat"]
     (tmp_path / "bert" / ".empty").mkdir()
     with pytest.raises(ModelLoadFailed, match="holds no model; give --repository another folder"):

@@ -38,6 +38,12 @@ def listings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelListing
         "[batching]\nmax_batch_size = 8\n[buckets]\nsequence = [8, 16, 32, 64]\n",
     )
     (repository / "empty" / "1").mkdir(parents=True)
+    (repository / "pair").mkdir()
+    (repository / "pair" / "model.toml").write_text(
+        'task = "ocr"\n[ocr]\ndetector = "classifier"\nrecognizer = "encoder"\n'
+    )
+    (repository / "card-alone").mkdir()
+    (repository / "card-alone" / "model.toml").write_text('task = "classify"\n')
     (repository / "notes").mkdir()
     found = list_models(repository, cpu_threads=2, max_image_pixels=1000)
     assert [listing.name for listing in found] == sorted(listing.name for listing in found)
@@ -49,13 +55,30 @@ def test_every_model_is_listed(listings: dict[str, ModelListing]) -> None:
         "bad-card",
         "bad-file",
         "bad-task",
+        "card-alone",
         "classifier",
         "empty",
         "encoder",
+        "pair",
         "sequences",
         "wants-tensorrt",
     }
-    assert {name for name, listing in listings.items() if not listing.error} == {"classifier", "encoder", "sequences"}
+    assert {name for name, listing in listings.items() if not listing.error} == {
+        "classifier",
+        "encoder",
+        "pair",
+        "sequences",
+    }
+
+
+def test_a_composed_model_names_its_members(listings: dict[str, ModelListing]) -> None:
+    assert listings["pair"] == ModelListing(
+        name="pair",
+        version="1",
+        platform="ensemble",
+        task="ocr",
+        inputs=("detector: classifier", "recognizer: encoder"),
+    )
 
 
 def test_a_good_model_among_broken_ones(listings: dict[str, ModelListing]) -> None:
@@ -81,6 +104,7 @@ def test_a_good_model_among_broken_ones(listings: dict[str, ModelListing]) -> No
         ("bad-file", "cannot load the model"),
         ("bad-task", "classify"),
         ("empty", "holds neither model.onnx"),
+        ("card-alone", "holds neither model.onnx"),
         ("wants-tensorrt", "asks for TensorRT"),
     ],
 )
