@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from service.batching.batcher import Batcher
 from service.errors import DeviceError, ModelLoadFailed, NotReady, ShuttingDown
+from service.repository import loader as loader_module
 from tests.doubles.held_repository import FAR_NS, HeldRepository, begun, states, submit, until
 from tests.doubles.requests import make_request
 
@@ -270,8 +273,17 @@ async def test_a_device_that_is_lost_ends_the_requests_of_a_model_that_was_repla
             await asyncio.to_thread(batcher.close)
 
 
-async def test_a_model_that_is_loaded_while_the_device_is_lost_never_serves(tmp_path: Path) -> None:
+async def test_a_model_that_is_loaded_while_the_device_is_lost_never_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever it answered would wait for a device that may never do."""
+    batchers: list[Batcher] = []
+
+    def keep(*arguments: Any, **options: Any) -> Batcher:
+        batchers.append(Batcher(*arguments, **options))
+        return batchers[-1]
+
+    monkeypatch.setattr(loader_module, "Batcher", keep)
     async with HeldRepository(tmp_path) as repository:
         registry = repository.registry
         repository.add("m")
@@ -292,4 +304,5 @@ async def test_a_model_that_is_loaded_while_the_device_is_lost_never_serves(tmp_
         assert not any(backend.is_closed for backend in repository.backends)
         for backend in repository.backends:
             backend.let(1000)
-        await asyncio.to_thread(old.batcher.close)
+        for batcher in batchers:  # whose threads other tests would find
+            await asyncio.to_thread(batcher.close)
