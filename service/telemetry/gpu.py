@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from types import ModuleType
 
+from service.requests import Clock
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.nvml import NvmlGpu, NvmlUnavailable, load_nvml
+from service.units import NS_PER_S
 
 INTERVAL_S = 1.0
 """Asking more often was seen to cost applications latency, and NVML itself averages over up to a second."""
+
+MAX_AGE_NS = 10 * NS_PER_S
+"""Figures that are older are not shown: NVML hangs, and a graph that goes on level would hide it."""
 
 STOP_TIMEOUT_S = 2.0
 """Of a GPU that is lost NVML may never tell anything; the server ends all the same."""
@@ -30,13 +36,21 @@ class GpuSampler:
     Args:
         interval_s: seconds between samples.
         load: gives NVML's bindings; raises NvmlUnavailable.
+        clock: monotonic nanoseconds.
     """
 
-    def __init__(self, *, interval_s: float = INTERVAL_S, load: Callable[[], ModuleType] = load_nvml) -> None:
+    def __init__(
+        self,
+        *,
+        interval_s: float = INTERVAL_S,
+        load: Callable[[], ModuleType] = load_nvml,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
         self._interval_s = interval_s
         self._load = load
+        self._clock = clock
         self._pci_bus_ids: dict[str, None] = {}
-        self._figures: tuple[GpuFigures, ...] = ()
+        self._sample: tuple[int, tuple[GpuFigures, ...]] = (0, ())
         self._has_work = threading.Event()
         self._is_stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -51,8 +65,9 @@ class GpuSampler:
         self._has_work.set()
 
     def figures(self) -> tuple[GpuFigures, ...]:
-        """The latest sample of each GPU; may be called on any thread."""
-        return self._figures
+        """The latest sample of each GPU, nothing if it is too old; may be called on any thread."""
+        sampled_ns, figures = self._sample
+        return figures if self._clock() - sampled_ns <= MAX_AGE_NS else ()
 
     def start(self) -> None:
         """Starts the thread, which sleeps until there is a GPU to watch."""
@@ -81,7 +96,7 @@ class GpuSampler:
             nvml.nvmlShutdown()
         except Exception as error:
             _log.info("the metrics of the GPU end here", exc_info=error)
-        self._figures = ()
+        self._sample = (0, ())
 
     def _sample_until_stopped(self, nvml: ModuleType) -> None:
         gpus: dict[str, NvmlGpu | None] = {}
@@ -89,7 +104,8 @@ class GpuSampler:
             for pci_bus_id in tuple(self._pci_bus_ids):
                 if pci_bus_id not in gpus:
                     gpus[pci_bus_id] = _opened(nvml, pci_bus_id)
-            self._figures = tuple(gpu.read() for gpu in gpus.values() if gpu is not None)
+            figures = tuple(gpu.read() for gpu in gpus.values() if gpu is not None)
+            self._sample = (self._clock(), figures)
             self._is_stopping.wait(self._interval_s)
         for gpu in gpus.values():
             if gpu is not None:

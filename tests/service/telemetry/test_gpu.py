@@ -4,7 +4,7 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.telemetry.gpu import GpuSampler
+from service.telemetry.gpu import MAX_AGE_NS, GpuSampler
 from service.telemetry.gpu_figures import Reading
 from service.telemetry.nvml import NvmlUnavailable
 from service.telemetry.recorder import Recorder
@@ -82,6 +82,28 @@ def test_gpus_are_sampled_again_and_again_on_a_thread_of_their_own(samplers, nvm
     wait_for_samples(nvml, 6)
     assert [gpu.uuid for gpu in sampler.figures()] == ["GPU-1", "GPU-2"]
     assert nvml.threads == {"gpu-sampler"}
+
+
+def test_figures_of_an_nvml_that_hangs_are_not_shown_for_ever(samplers, nvml):
+    now = 0
+    may_answer = threading.Event()
+    begin = nvml._begin
+
+    def hanging_begin(name, **options):
+        begin(name, **options)
+        assert nvml.calls.count("nvmlDeviceGetUtilizationRates") < 3 or may_answer.wait(WAIT_S)
+
+    nvml._begin = hanging_begin
+    sampler = start(samplers, nvml, clock=lambda: now)
+    sampler.watch(ONE)
+    wait_for_samples(nvml, 3)
+    now = MAX_AGE_NS
+    assert [gpu.uuid for gpu in sampler.figures()] == ["GPU-1"]
+    now = MAX_AGE_NS + 1
+    assert sampler.figures() == ()
+    may_answer.set()
+    while not sampler.figures():
+        wait_for_samples(nvml, 1)
 
 
 def test_the_end_frees_everything_and_shows_nothing_more(samplers, nvml):
