@@ -118,9 +118,10 @@ def test_a_stalled_body_is_cut_off_and_others_are_served_meanwhile(start_server:
 
 def test_a_client_that_leaves_the_queue_is_not_run(start_server: StartServer, tmp_path: Path):
     """One slow model, one lane: requests that wait are dropped when their client goes."""
-    add_model(
-        tmp_path, "slow", onnx_models.make_slow, "[batching]\nmax_batch_size = 1\n[lanes]\nthreads_per_lane = 1\n"
-    )
+    # So slow, and with so long to wait, that no busy machine ends or refuses one before all are seen.
+    make_slow = partial(onnx_models.make_slow, products=24)
+    card = "[batching]\nmax_batch_size = 1\ndefault_timeout_ms = 600000\n[lanes]\nthreads_per_lane = 1\n"
+    add_model(tmp_path, "slow", make_slow, card)
     server = start_server(tmp_path)
     host, port = server.address.split(":")
     body = json.dumps({"inputs": [SLOW_TENSOR]}).encode()

@@ -313,7 +313,9 @@ def test_a_second_interrupt_ends_it_at_once_and_says_so(start_server: StartServe
     def make_slow(path: Path) -> Path:
         return onnx_models.make_slow(path, side=1400, products=16)
 
-    add_model(tmp_path, "slow", make_slow, "[batching]\nmax_batch_size = 1\n[lanes]\nthreads_per_lane = 1\n")
+    # Of a short time to wait admission would refuse half of the requests on a busy machine.
+    card = "[batching]\nmax_batch_size = 1\ndefault_timeout_ms = 600000\n[lanes]\nthreads_per_lane = 1\n"
+    add_model(tmp_path, "slow", make_slow, card)
     server = start_server(tmp_path)
     connections = [send_slow_request(server) for _ in range(8)]
     wait_for(lambda: server.metric("inferlane_in_flight_requests", model="slow") >= 4)
