@@ -21,6 +21,7 @@ SMALL = {
     "peaks": (partial(bench_cases.copy, nbytes=1 << 14), partial(bench_cases.gemm, side=32, is_tiled=False)),
     "preprocess": (
         partial(bench_cases.preprocess, name="small", sizes=((20, 30),) * 2, side=16, place=letterboxed),
+        partial(bench_cases.preprocess_nv12, size=2, height=20, width=30, side=16),
         partial(bench_cases.preprocess, name="mixed", sizes=((20, 30), (9, 8)), side=16, place=cropped),
     ),
     "classify": (partial(bench_cases.classify, size=2, classes=10),),
@@ -50,7 +51,7 @@ def test_every_kernel_is_measured(session: DeviceSession) -> None:
     assert found[0].gigabytes_per_s == pytest.approx((2 << 14) / found[0].time_us / 1e3)
     assert found[1].teraflops == pytest.approx(2 * 32**3 / found[1].time_us / 1e6)
     assert {"OpenCV x1", "OpenCV x8"} <= {*found[2].rivals_us}
-    assert found[3].rivals_us == {}, "mixed sizes have no rival"
+    assert found[4].rivals_us == {}, "mixed sizes have no rival"
 
 
 def test_one_kernel_alone_still_has_its_roofline(session: DeviceSession) -> None:
