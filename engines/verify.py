@@ -6,7 +6,7 @@ What cannot be compared is said and accepted; what was compared and differs is r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from engines.build import AccuracyCheck
@@ -18,11 +18,10 @@ from service.errors import ExecutionFailed, ModelLoadFailed
 from service.repository.card import load_card
 from service.repository.layout import find
 from service.runtime.cuda.device import Cuda
-from service.runtime.golden import Agreement, Reference, RememberingReference, compare, goodness
+from service.runtime.golden import Agreement, OtherModel, ReferenceFailed, RememberingReference, compare, goodness
 from service.runtime.onnx.reference import open_reference
 from service.runtime.trt.backend import TensorRTBackend
 from service.runtime.trt.flavour import Flavour
-from service.tensors import HostArray
 
 PHASE = "check accuracy"
 """One step per bucket."""
@@ -35,23 +34,6 @@ _MENDS = {
     "int8": "calibrate with more of the data that the model will see, or leave its first and last layers unquantised",
     "fp8": "calibrate with more of the data that the model will see, or leave its first and last layers unquantised",
 }
-
-
-class _ReferenceFailed(Exception):
-    """ONNX Runtime cannot run some shape: nobody's fault, but nothing to compare with."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Guarded:
-    """A reference whose failures cannot be taken for the lane's."""
-
-    inner: Reference
-
-    def run(self, inputs: Sequence[HostArray]) -> tuple[HostArray, ...]:
-        try:
-            return self.inner.run(inputs)
-        except ExecutionFailed as error:
-            raise _ReferenceFailed(error.message) from error
 
 
 def accuracy_check(
@@ -111,7 +93,7 @@ def _verify(backend: TensorRTBackend, onnx_path: Path, cpu_threads: int, on_even
     except ModelLoadFailed as error:
         _tell_skipped(on_event, error.message)
         return AccuracyReport(min_cosine=min_cosine, skipped=error.message)
-    agreements, skipped = _compare_all(backend, RememberingReference(_Guarded(reference)), on_event)
+    agreements, skipped = _compare_all(backend, RememberingReference(reference), on_event)
     problem = refusal(card, agreements)
     if problem is not None:
         raise ModelLoadFailed(problem)
@@ -148,9 +130,11 @@ def _compare_all(
             lane.warm_up(bucket)
             try:
                 agreements.append(compare(lane, reference, backend.spec, bucket))
-            except _ReferenceFailed as error:
-                skipped = f"bucket {bucket.label}: {error}"
+            except ReferenceFailed as error:
+                skipped = f"bucket {bucket.label}: {error.message}"
             on_event(PhaseStep(PHASE, step))
+    except OtherModel as error:
+        raise ModelLoadFailed(error.message) from error
     except ExecutionFailed as error:
         raise ModelLoadFailed(f"the plan does not run in bucket {bucket.label}: {error.message}") from error
     finally:

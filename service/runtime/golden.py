@@ -31,7 +31,11 @@ _ABSOLUTE_TOLERANCE = 1e-6
 
 
 class ReferenceFailed(ExecutionFailed):
-    """The reference could not answer, or answers for another model; it says nothing of the lane."""
+    """The reference could not answer; it says nothing of the lane."""
+
+
+class OtherModel(ExecutionFailed):
+    """Lane and reference answer with different shapes: they cannot be the same model."""
 
 
 class Reference(Protocol):
@@ -101,7 +105,8 @@ def compare(lane: Lane, reference: Reference, spec: ModelSpec, bucket: Bucket) -
     The reference is asked for each of the three distinct rows alone. Runs on the lane's thread, with no ticket open.
 
     Raises:
-        ReferenceFailed: the reference cannot run, or its outputs have other shapes than the lane's.
+        ReferenceFailed: the reference cannot run.
+        OtherModel: its outputs have other shapes than the lane's.
         ExecutionFailed: the lane cannot run.
         DeviceError: the device failed.
     """
@@ -152,9 +157,10 @@ def _compare_output(bucket: Bucket, output: TensorSpec, rows: Sequence[tuple[Hos
     figures: list[tuple[float, float]] = []
     for wanted, got in rows:
         if wanted.shape != got.shape:
-            raise ReferenceFailed(
+            raise OtherModel(
                 f"output '{output.name}' has shape {list(got.shape)} in bucket {bucket.label}, the reference's has "
-                f"{list(wanted.shape)}; they are not the same model"
+                f"{list(wanted.shape)}: they are not the same model; build the plan again from the ONNX model beside "
+                "it, or take that away"
             )
         if not any(wanted is before and np.array_equal(got, same) for before, same in seen):
             seen.append((wanted, got))

@@ -76,9 +76,18 @@ def test_what_the_card_tolerates_is_served() -> None:
     assert Bench(always_in(Bucket(2), 0.01)).check(replace(spec, card=card)) == {}
 
 
-def test_a_model_that_is_wrong_in_every_bucket_is_not_loaded() -> None:
-    with pytest.raises(ModelLoadFailed, match=r"wrong in every bucket: output 'y' agrees .* build its plan again"):
-        Bench(lambda batch: 5.0).check(make_spec(max_batch_size=4))
+@pytest.mark.parametrize("cost_ns", [0, GOLDEN_BUDGET_NS], ids=["all compared", "time for one alone"])
+def test_a_model_that_is_wrong_in_every_compared_bucket_is_not_loaded(cost_ns: int) -> None:
+    wrong = r"wrong in every bucket that was compared: output 'y' agrees .* build its plan again"
+    with pytest.raises(ModelLoadFailed, match=wrong):
+        Bench(lambda batch: 5.0, cost_ns=cost_ns).check(make_spec(max_batch_size=4))
+
+
+def test_a_reference_of_other_shapes_is_another_model() -> None:
+    bench = Bench()
+    bench.reference.run = lambda inputs: (inputs[0][:, :1],)  # type: ignore[method-assign]
+    with pytest.raises(ModelLoadFailed, match="they are not the same model; build the plan again"):
+        bench.check(make_spec(max_batch_size=4))
 
 
 def test_the_comparison_ends_with_its_budget_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
