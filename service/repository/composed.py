@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from service.buckets import BucketTable
 from service.cards import ModelCard
-from service.errors import ShuttingDown
+from service.errors import Overloaded, ShuttingDown
 from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.layout import IMPLICIT_VERSION
@@ -27,10 +27,18 @@ COMPOSED_PLATFORM = "ensemble"
 
 
 class InFlight:
-    """Counts requests in progress, and lets them end. Belongs to the event loop."""
+    """Counts requests in progress, bounds them, and lets them end. Belongs to the event loop.
 
-    def __init__(self) -> None:
+    A member cannot know how much work its requests bring to the next one, so beyond some number of them all would be
+    late together, after work that is then lost: here is where they are refused instead.
+
+    Args:
+        limit: most requests in progress.
+    """
+
+    def __init__(self, limit: int) -> None:
         self.count = 0
+        self._limit = limit
         self._is_refusing = False
         self._idle: asyncio.Event | None = None
 
@@ -40,9 +48,16 @@ class InFlight:
 
         Raises:
             ShuttingDown: `drain` has begun.
+            Overloaded: there are as many as may be.
         """
         if self._is_refusing:
             raise ShuttingDown(f"model '{name}' is being unloaded or replaced; send the request again")
+        if self.count >= self._limit:
+            raise Overloaded(
+                f"model '{name}' has {self.count} requests in progress, {self._limit} may be (max_queued_requests in "
+                "[batching] of its card); retry later or send less at once",
+                retry_after_s=1.0,
+            )
         self.count += 1
         try:
             yield
@@ -79,7 +94,7 @@ class ComposedModel:
     recorder: ModelRecorder
     task: Task
     members: Mapping[str, ServedModel]
-    in_flight: InFlight = field(default_factory=InFlight)
+    in_flight: InFlight
 
     @property
     def lack(self) -> str:

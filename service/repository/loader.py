@@ -91,7 +91,7 @@ class ModelLoader:
         if self._compose_task is None:
             raise ModelLoadFailed(f"model '{card.name}' is composed of others, which is not possible here")
         task = self._compose_task(spec, {key: member.spec for key, member in members.items()})
-        in_flight = InFlight()
+        in_flight = InFlight(card.batching.max_queued_requests)
         gauges = ModelGauges(
             queued_requests=int,
             queued_bytes=int,

@@ -327,7 +327,10 @@ class Registry:
         used_s = asyncio.get_running_loop().time() - began_s
         await served.batcher.drain(max(0.0, self._drain_timeout_s - used_s))
         if not self.has_lost_device:
-            await asyncio.to_thread(served.batcher.close)
+            try:
+                await asyncio.to_thread(served.batcher.close)
+            except DeviceError as error:
+                self.lose_device(error)
 
     def _refuse_if_lost(self) -> None:
         if self.has_lost_device:

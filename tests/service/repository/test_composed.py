@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import DeviceError, ModelLoadFailed, NotReady, ShuttingDown
+from service.errors import DeviceError, ModelLoadFailed, NotReady, Overloaded, ShuttingDown
 from service.repository.composed import COMPOSED_PLATFORM, ComposedModel
 from service.repository.served import ServedModel
 from service.requests import InferenceRequest
@@ -217,6 +217,19 @@ async def test_a_model_of_its_own_may_take_its_name(repository: HeldRepository) 
     await repository.registry.load("a")
     await repository.registry.load("det")
     assert isinstance(repository.registry.get("a"), ServedModel)
+
+
+async def test_more_requests_than_its_card_allows_are_refused_at_once(repository: HeldRepository) -> None:
+    with (repository.root / "a" / "model.toml").open("a", encoding="utf-8") as card:
+        card.write("[batching]\nmax_queued_requests = 2\n")
+    await repository.registry.start(None)
+    in_flight = composed(repository).in_flight
+    with in_flight.taken("a"), in_flight.taken("a"):
+        with pytest.raises(Overloaded, match="model 'a' has 2 requests in progress, 2 may be") as caught:
+            in_flight.taken("a").__enter__()
+        assert caught.value.retry_after_s == 1.0
+    with in_flight.taken("a"):
+        assert in_flight.count == 1
 
 
 async def test_its_requests_are_counted_while_they_run(repository: HeldRepository) -> None:
