@@ -203,7 +203,11 @@ class Batcher:
                 _fail(item, error)
 
     def close(self) -> None:
-        """Ends lanes and backend; blocks until running batches are done, so it is called off the event loop."""
+        """Ends lanes and backend; blocks until running batches are done, so it is called off the event loop.
+
+        Raises:
+            DeviceError: the device turned out to be lost.
+        """
         self._pool.close()
 
     def _unserved_shape(self, request: InferenceRequest) -> NotReady:

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
 from service.device_figures import LaneFigures
-from service.errors import ExecutionFailed, ServiceError
+from service.errors import DeviceError, ExecutionFailed, ServiceError
 from service.requests import Batch, BatchResult
 from service.runtime.protocol import Backend, Lane, Ticket
 
@@ -35,6 +35,7 @@ class LaneThread:
         self._open: deque[tuple[Batch, Ticket]] = deque()
         self._lane: Lane | None = None
         self._thread: threading.Thread | None = None
+        self._loss: DeviceError | None = None
 
     def start(self) -> None:
         """Starts the thread and makes the lane on it.
@@ -78,11 +79,18 @@ class LaneThread:
         return LaneFigures() if self._lane is None else self._lane.figures()
 
     def close(self) -> None:
-        """Ends the thread after the batches given before, and closes the lane; idempotent. Blocks until then."""
+        """Ends the thread after the batches given before, and closes the lane; idempotent. Blocks until then.
+
+        Raises:
+            DeviceError: the device turned out to be lost; told once.
+        """
         if self._thread is not None:
             self._inbox.put(None)
             self._thread.join()
             self._thread = None
+        loss, self._loss = self._loss, None
+        if loss is not None:
+            raise loss
 
     def _run(self, made: Future[None]) -> None:
         try:
@@ -95,7 +103,13 @@ class LaneThread:
         try:
             self._serve(lane)
         finally:
+            self._close_lane(lane)
+
+    def _close_lane(self, lane: Lane) -> None:
+        try:
             lane.close()
+        except DeviceError as error:
+            self._loss = error
 
     def _serve(self, lane: Lane) -> None:
         depth = self._backend.lane_depth
@@ -162,7 +176,11 @@ class LanePool:
             self._lanes.append(lane)
 
     def shrink(self, count: int) -> None:
-        """Closes the last lanes until there are `count`. Not once batches are dispatched."""
+        """Closes the last lanes until there are `count`. Not once batches are dispatched.
+
+        Raises:
+            DeviceError: the device turned out to be lost.
+        """
         while len(self._lanes) > count:
             self._lanes.pop().close()
 
@@ -190,7 +208,11 @@ class LanePool:
         self._lanes[lane_id].dispatch(batch)
 
     def close(self) -> None:
-        """Closes every lane, then the backend; idempotent. Blocks until running batches are done."""
+        """Closes every lane, then the backend; idempotent. Blocks until running batches are done.
+
+        Raises:
+            DeviceError: the device turned out to be lost; the rest is not closed, for that may hang.
+        """
         for lane in self._lanes:
             lane.close()
         self._backend.close()

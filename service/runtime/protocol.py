@@ -47,7 +47,11 @@ class Lane(Protocol):
         """The lane's totals so far; the one method that any thread may call, also after `close`."""
 
     def close(self) -> None:
-        """Frees the lane's resources; idempotent."""
+        """Frees the lane's resources; idempotent.
+
+        Raises:
+            DeviceError: the device turns out to be lost.
+        """
 
 
 class Backend(Protocol):

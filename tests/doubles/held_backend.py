@@ -55,6 +55,8 @@ class HeldLane:
 
     def close(self) -> None:
         self._backend.closed_lanes += 1
+        if self._backend.close_fails is not None:
+            raise self._backend.close_fails
 
 
 class HeldBackend:
@@ -78,6 +80,7 @@ class HeldBackend:
         self.closed_lanes = 0
         self.free_bytes: int | None = None
         self.is_closed = False
+        self.close_fails: Exception | None = None
         self.figures = defaultdict[int, LaneFigures](LaneFigures)
         self.weights_bytes = 0
 

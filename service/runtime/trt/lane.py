@@ -212,22 +212,30 @@ class TensorRTLane:
     def close(self) -> None:
         """Frees graphs, contexts, buffers and streams, in this order; idempotent.
 
-        Where the device is lost nothing is freed: no call that it had to answer is made, for it may never answer.
+        Where the device is known to be lost nothing is freed: no call that it had to answer is made, for it may never
+        answer.
+
+        Raises:
+            DeviceError: the device turns out to be lost.
         """
         streams, self._streams = self._streams, None
         self._tally.forget_memory()
-        for stream in streams.all if streams is not None else ():
-            try:
-                if self._death is None:
-                    stream.sync()
-            except DeviceError as error:
-                self._note(error)
         if self._death is not None:
             return
+        for stream in streams.all if streams is not None else ():
+            try:
+                stream.sync()
+            except DeviceError as error:
+                self._note(error)
+                if error.is_sticky:
+                    raise
         self._warm.clear()
         try:
             self._stack.close()
         except DeviceError as error:
+            self._note(error)
+            if error.is_sticky:
+                raise
             _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
 
     def _warm_run(self, bucket: Bucket, buffers: BufferSet, made: list[BucketRun]) -> tuple[Launch, GraphMiss | None]:

@@ -12,7 +12,7 @@ import pytest
 from service.batching.lane_pool import LanePool, LaneThread, Outcome
 from service.buckets import Bucket
 from service.device_figures import LaneFigures
-from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
+from service.errors import DeviceError, ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.requests import Batch, BatchResult
 from service.runtime.protocol import Lane
 from tests.doubles.held_backend import HeldBackend
@@ -275,3 +275,17 @@ def test_the_weights_are_the_backend_s(benches: list[Bench]) -> None:
     bench = start(benches)
     bench.backend.weights_bytes = 123
     assert bench.pool.weights_bytes == 123
+
+
+@pytest.mark.parametrize("end", ["shrink", "close"])
+def test_a_device_that_is_found_lost_at_the_end_of_a_lane_is_told_and_nothing_more_is_freed(end: str) -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
+    pool = LanePool(backend, Done())
+    pool.grow(2)
+    backend.close_fails = DeviceError("cudaErrorIllegalAddress: an illegal memory access", is_sticky=True)
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+        pool.shrink(0) if end == "shrink" else pool.close()
+    assert backend.closed_lanes == 1
+    assert not backend.is_closed
+    backend.close_fails = None
+    pool.close()

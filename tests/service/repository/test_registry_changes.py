@@ -306,3 +306,17 @@ async def test_a_model_that_is_loaded_while_the_device_is_lost_never_serves(
             backend.let(1000)
         for batcher in batchers:  # whose threads other tests would find
             await asyncio.to_thread(batcher.close)
+
+
+@pytest.mark.parametrize("end", ["unload", "reload"])
+async def test_a_device_that_is_found_lost_when_a_model_is_freed(tmp_path: Path, end: str) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        registry = repository.registry
+        repository.add("m")
+        await registry.start(None)
+        repository.backends[0].close_fails = lost()
+        await (registry.unload("m") if end == "unload" else registry.load("m"))
+        assert (await asyncio.wait_for(registry.device_lost(), 10)).is_sticky
+        assert not registry.is_ready
+        for served in registry.served():
+            await asyncio.to_thread(served.batcher.close)

@@ -203,9 +203,23 @@ def test_a_device_that_turns_out_to_be_lost_at_the_close(make_bench: MakeBench) 
     lane = bench.lane(bench.open("double"))
     bench.api.inject("cudaStreamSynchronize", E.cudaErrorIllegalAddress)
     before = bench.api.calls["cudaFree"], bench.api.calls["cudaGraphExecDestroy"]
-    lane.close()
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress") as raised:
+        lane.close()
+    assert raised.value.is_sticky
     assert lane.is_dead
+    lane.close()
     assert (bench.api.calls["cudaFree"], bench.api.calls["cudaGraphExecDestroy"]) == before
+
+
+@pytest.mark.parametrize("call", ["cudaFree", "cudaFreeHost", "cudaGraphExecDestroy", "cudaStreamDestroy"])
+def test_a_device_that_turns_out_to_be_lost_while_it_is_freed(make_bench: MakeBench, call: str) -> None:
+    bench = make_bench()
+    lane = bench.lane(bench.open("double"))
+    bench.api.inject(call, E.cudaErrorIllegalAddress)
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress") as raised:
+        lane.close()
+    assert raised.value.is_sticky
+    lane.close()
 
 
 def test_a_close_that_is_refused_frees_the_rest(make_bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
