@@ -27,5 +27,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded.host_to_half.argtypes = [ctypes.c_float]
     loaded.host_to_float.restype = ctypes.c_float
     loaded.host_to_float.argtypes = [ctypes.c_uint16]
+    for name, parameters in (("host_rank_key", [ctypes.c_int]), ("host_candidate_key", [ctypes.c_int, ctypes.c_int])):
+        function = getattr(loaded, name)
+        function.restype = ctypes.c_uint64
+        function.argtypes = [ctypes.c_float, *parameters]
+    loaded.host_index_of_key.argtypes = [ctypes.c_uint64]
     loaded.host_small_to_float.restype = ctypes.c_float
     return loaded

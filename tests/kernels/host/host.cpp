@@ -1,6 +1,8 @@
 // The device functions of kernels/csrc, compiled for the host and callable through ctypes.
 
+#include "classify.cuh"
 #include "common.cuh"
+#include "detect.cuh"
 #include "preprocess.cuh"
 
 extern "C" {
@@ -30,6 +32,20 @@ void host_rgb_of_yuv(int y, int u, int v, int *rgb) {
     rgb[1] = found.green;
     rgb[2] = found.blue;
 }
+
+u64 host_rank_key(float score, int index) { return rank_key(score, index); }
+
+int host_index_of_key(u64 key) { return index_of_key(key); }
+
+u64 host_candidate_key(float score, int anchor, int best_class) { return candidate_key(score, anchor, best_class); }
+
+void host_of_candidate_key(u64 key, float *score, int *place) {
+    *score = score_of_key(key);
+    place[0] = anchor_of_key(key);
+    place[1] = class_of_key(key);
+}
+
+int host_overlaps(const Box *one, const Box *other, float threshold) { return overlaps(*one, *other, threshold); }
 
 int host_size_of_image() { return (int)sizeof(Image); }
 }
