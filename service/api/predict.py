@@ -7,7 +7,7 @@ first: the later parts of a request run on threads of their own, where they do n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from typing import TypeVar
 import orjson
 
 from service.api.exchange import Exchange, Reply
+from service.api.step_portions import portions
 from service.api.step_stamps import add_step, begin_steps, call_timings
 from service.errors import ClientGone, InvalidInput, Overloaded, ServiceError
 from service.pipeline.steps import Call, Outputs, Step, Steps
@@ -120,12 +121,17 @@ class Predict:
             raise
 
     async def _run(self, served: AnyModel, step: Step, exchange: Exchange) -> tuple[Outputs, ...]:
-        """Runs the calls of a step; those of a composed model's members are recorded as requests to them too."""
+        """Runs the calls of a step: at once, as far as the queues of their models take them."""
+        outputs: list[Outputs] = []
+        for calls in portions(step.calls, lambda member: _model(served, member).spec.card.batching):
+            outputs += await self._run_calls(served, calls, exchange)
+        return tuple(outputs)
+
+    async def _run_calls(self, served: AnyModel, calls: Sequence[Call], exchange: Exchange) -> tuple[Outputs, ...]:
+        """Runs calls at once; those of a composed model's members are recorded as requests to them too."""
         handed_ns = self._clock()
         until_ns = exchange.stamps.read + served.spec.card.batching.default_timeout_ns
-        submissions = [_to_submission(served, call, exchange.stamps, handed_ns, until_ns) for call in step.calls]
-        if not submissions:
-            return ()
+        submissions = [_to_submission(served, call, exchange.stamps, handed_ns, until_ns) for call in calls]
         is_composed = isinstance(served, ComposedModel)
         try:
             outputs = await exchange.run_all([(each.model.batcher, each.request) for each in submissions])
@@ -158,8 +164,12 @@ def _task(served: AnyModel) -> Task:
     return served.task
 
 
+def _model(served: AnyModel, member: str) -> ServedModel:
+    return served if isinstance(served, ServedModel) else served.members[member]
+
+
 def _to_submission(served: AnyModel, call: Call, stamps: Stamps, handed_ns: int, until_ns: int) -> _Submission:
-    model = served if isinstance(served, ServedModel) else served.members[call.member]
+    model = _model(served, call.member)
     own = Stamps(stamps.received)
     own.read, own.parsed = stamps.read, stamps.parsed
     own.prepared = handed_ns

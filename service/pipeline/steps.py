@@ -47,7 +47,8 @@ class Step:
     """What a task waits for.
 
     Attributes:
-        calls: run at the same time, each in whatever batch suits it; their outputs come back in this order.
+        calls: run at the same time, as far as the queues take them, each in whatever batch suits it; their outputs come
+            back in this order.
         is_rest_quick: whether what the task does with the outputs takes microseconds; it then runs on the event loop,
             where it does not wait for a thread.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from service.cards import BatchingCard
 from tests.doubles.held_repository import begun, until
 from tests.doubles.inference_bench import InferenceBench
 from tests.doubles.pair_task import PairTask
@@ -21,12 +22,16 @@ PATH = "/v2/models/pair/predict"
 async def bench(tmp_path: Path) -> AsyncIterator[InferenceBench]:
     """The bench with the models `det` and `rec` beside its own, and `pair` of both."""
     async with InferenceBench(tmp_path) as bench:
-        bench.repository.add("det")
-        bench.repository.add("rec")
-        bench.repository.add_composed("pair", detector="det", recognizer="rec")
-        bench.repository.tasks["pair"] = PairTask()
-        await bench.registry.load("pair")
+        await add_pair(bench)
         yield bench
+
+
+async def add_pair(bench: InferenceBench) -> None:
+    bench.repository.add("det")
+    bench.repository.add("rec")
+    bench.repository.add_composed("pair", detector="det", recognizer="rec")
+    bench.repository.tasks["pair"] = PairTask()
+    await bench.registry.load("pair")
 
 
 async def test_every_row_goes_through_both_members(bench: InferenceBench) -> None:
@@ -79,6 +84,19 @@ async def test_a_refusal_of_a_member_is_recorded_with_both(bench: InferenceBench
     await running.done()
     assert bench.recorder.models["rec", "1"].failures == ["cancelled"]
     assert bench.recorder.models["pair", "1"].failures == ["cancelled"]
+
+
+async def test_a_step_of_more_calls_than_a_queue_takes_is_run_in_portions(tmp_path: Path) -> None:
+    async with InferenceBench(tmp_path, batching=BatchingCard(max_queued_requests=2)) as bench:
+        await add_pair(bench)
+        call = await bench.post(b"12345678" * 4, PATH).done()
+        assert call.status == 200, call.error
+        assert json.loads(call.body) == {"rows": [[4, 8, 12, 16], [20, 24, 28, 32]] * 4}
+        models = bench.recorder.models
+        assert [rows for _, rows in models["rec", "1"].requests] == [1] * 8
+        ((whole, _),) = models["pair", "1"].requests
+        assert whole.compute >= sum(timings.compute for timings, _ in models["det", "1"].requests)
+        assert min(whole) >= 0
 
 
 async def test_a_member_that_is_replaced_meanwhile_costs_nobody_an_answer(bench: InferenceBench) -> None:
