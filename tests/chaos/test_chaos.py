@@ -23,6 +23,9 @@ SLOW = "/v2/models/slow/infer"
 RELOADS = 5
 SLOW_TENSOR = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}
 ONE_AT_A_TIME = "[lanes]\nthreads_per_lane = 1\n[buckets]\nbatch = [1]\n"
+MAKE_SLOW = partial(onnx_models.make_slow, products=24)
+PATIENT = ONE_AT_A_TIME + "[batching]\ndefault_timeout_ms = 600000\n"
+"""So slow, and with so long to wait, that no busy machine ends or refuses a request before all are seen in flight."""
 
 
 def good_request(seed: int, rows: int = 1) -> tuple[bytes, dict[str, str], np.ndarray]:
@@ -118,10 +121,7 @@ def test_a_stalled_body_is_cut_off_and_others_are_served_meanwhile(start_server:
 
 def test_a_client_that_leaves_the_queue_is_not_run(start_server: StartServer, tmp_path: Path):
     """One slow model, one lane: requests that wait are dropped when their client goes."""
-    # So slow, and with so long to wait, that no busy machine ends or refuses one before all are seen.
-    make_slow = partial(onnx_models.make_slow, products=24)
-    card = "[batching]\nmax_batch_size = 1\ndefault_timeout_ms = 600000\n[lanes]\nthreads_per_lane = 1\n"
-    add_model(tmp_path, "slow", make_slow, card)
+    add_model(tmp_path, "slow", MAKE_SLOW, PATIENT)
     server = start_server(tmp_path)
     host, port = server.address.split(":")
     body = json.dumps({"inputs": [SLOW_TENSOR]}).encode()
@@ -211,9 +211,7 @@ async def test_a_broken_new_version_leaves_the_old_one_serving(start_server: Sta
 
 
 async def test_termination_finishes_what_was_accepted(start_server: StartServer, tmp_path: Path):
-    add_model(
-        tmp_path, "slow", onnx_models.make_slow, "[batching]\nmax_batch_size = 1\n[lanes]\nthreads_per_lane = 1\n"
-    )
+    add_model(tmp_path, "slow", MAKE_SLOW, PATIENT)
     server = start_server(tmp_path)
     body = {"inputs": [SLOW_TENSOR]}
     async with server.async_client() as client:
