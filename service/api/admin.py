@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from service.api.admin_settings import level_after, log_settings, trace_settings_after
 from service.api.oip_metadata import ModelName
-from service.api.oip_text import name_text, value_text
 from service.api.responses import JsonResponse, read_json_object
 from service.api.schemas import (
     ErrorBody,
@@ -25,6 +24,7 @@ from service.api.schemas import (
     RepositoryModelRequest,
     TraceSettings,
 )
+from service.client_text import name_text, value_text
 from service.errors import Forbidden, InvalidInput
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from service.api.oip_text import name_text, value_text
+from service.client_text import name_text, value_text
 from service.errors import InvalidInput, Unsupported
 
 FIXED_LOG_SETTINGS: Mapping[str, str] = {"log_file": "", "log_format": "default"}

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.oip_text import name_text
+from service.client_text import name_text
 from service.errors import InvalidInput, Overloaded, ServiceError, ShuttingDown, Unauthorized
 
 logger = logging.getLogger(__name__)

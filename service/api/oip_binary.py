@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.api.oip_inputs import InputHeader
-from service.api.oip_text import shape_text
+from service.client_text import shape_text
 from service.errors import InvalidInput
 from service.tensors import DType, HostArray, TensorSpec, element_count
 

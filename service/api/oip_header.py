@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from service.api.oip_text import value_text
+from service.client_text import value_text
 from service.errors import InvalidInput
 
 _MAX_LENGTH_DIGITS = 18  # more than any body has, and well within what int() converts in constant time

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from service.api.oip_text import name_text, shape_text, value_text
 from service.buckets import DimSizes
+from service.client_text import name_text, shape_text, value_text
 from service.errors import InvalidInput, Unsupported
 from service.models import ModelSpec
 from service.tensors import BATCH_DIM, DType, TensorSpec

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from service.api.oip_binary import bytes_array
-from service.api.oip_text import kind_text, shape_text, value_text
 from service.bfloat16 import bfloat16_bits, bfloat16_values
+from service.client_text import kind_text, shape_text, value_text
 from service.errors import InvalidInput
 from service.tensors import DType, HostArray, TensorSpec, element_count
 

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 import service
 from service.api.oip_config import model_config
-from service.api.oip_text import name_text
 from service.api.responses import JsonResponse
 from service.api.schemas import ErrorBody, ModelConfiguration, ModelMetadata, ModelStatisticsList, ServerMetadata
+from service.client_text import name_text
 from service.errors import ModelNotFound, NotReady
 from service.repository.composed import ComposedModel
 from service.tensors import TensorSpec

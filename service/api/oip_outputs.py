@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.api.oip_parameters import boolean_parameter
-from service.api.oip_text import name_text, value_text
+from service.client_text import name_text, value_text
 from service.errors import InvalidInput, Unsupported
 from service.models import ModelSpec
 from service.tensors import DType

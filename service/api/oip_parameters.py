@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from service.api.oip_text import name_text, value_text
+from service.client_text import name_text, value_text
 from service.errors import InvalidInput, Unsupported
 from service.requests import ParameterValue
 from service.units import NS_PER_US

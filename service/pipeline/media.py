@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from service.client_text import name_text
 from service.errors import InvalidInput, UnsupportedMediaType
 
 MULTIPART = "multipart/form-data"
@@ -45,18 +46,19 @@ def split_media(body: bytes, content_type: str, *, max_files: int) -> tuple[Medi
         InvalidInput: the form is malformed or truncated, holds no file, more than `max_files`, or a field that is none.
         UnsupportedMediaType: the content type is not one that is read.
     """
-    media_type, parameters = _parse_content_type(content_type)
+    media_type, parameters = parse_content_type(content_type)
     if media_type == MULTIPART:
         return _split_form(body, parameters.get(b"boundary", b""), max_files)
     if media_type in SINGLE_FILE_TYPES or not media_type:
         return (MediaFile("", body),)
     raise UnsupportedMediaType(
-        f"the content type '{media_type}' is none of those allowed: {_ALLOWED}; "
+        f"the content type {name_text(media_type)} is none of those allowed: {_ALLOWED}; "
         "set it, for example with curl -H 'Content-Type: image/jpeg'"
     )
 
 
-def _parse_content_type(content_type: str) -> tuple[str, Mapping[bytes, bytes]]:
+def parse_content_type(content_type: str) -> tuple[str, Mapping[bytes, bytes]]:
+    """The type in lower case, empty for an empty header, and its parameters by their names in lower case."""
     media_type, parameters = parse_options_header(content_type.encode("latin-1", "replace"))
     return media_type.decode("latin-1").strip().lower(), {name.lower(): value for name, value in parameters.items()}
 
@@ -142,8 +144,8 @@ def _to_file(part: _Part, number: int, count: int) -> MediaFile:
     if b"filename" not in parameters:
         field_name = parameters.get(b"name", b"").decode("utf-8", "replace")
         raise InvalidInput(
-            f"part {number} of the form, field '{field_name}', is no file; send images as files "
+            f"part {number} of the form, field {name_text(field_name)}, is no file; send images as files "
             "(curl -F image=@photo.jpg) and options in the query (?top_k=3)"
         )
     file_name = parameters[b"filename"].decode("utf-8", "replace")
-    return MediaFile(f"image {number} of {count} ('{file_name}')", part.data())
+    return MediaFile(f"image {number} of {count} ({name_text(file_name)})", part.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from service.client_text import name_text
 from service.errors import InvalidInput
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -20,7 +21,7 @@ def check_names(options: Mapping[str, str], task: str, allowed: Sequence[str]) -
     for name in options:
         if name not in allowed:
             takes = ", ".join(allowed) or "none"
-            raise InvalidInput(f"unknown option '{name}'; task '{task}' takes {takes}")
+            raise InvalidInput(f"unknown option {name_text(name)}; task '{task}' takes {takes}")
 
 
 def bounded_number(options: Mapping[str, str], name: str, default: float, low: float, high: float) -> float:
@@ -34,7 +35,9 @@ def bounded_number(options: Mapping[str, str], name: str, default: float, low: f
         return default
     if _NUMBER.fullmatch(text) and low <= float(text) <= high:
         return float(text)
-    raise InvalidInput(f"{name} is '{text}', a number from {low} to {high} is allowed, for example ?{name}={default}")
+    raise InvalidInput(
+        f"{name} is {name_text(text)}, a number from {low} to {high} is allowed, for example ?{name}={default}"
+    )
 
 
 def bounded_whole(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
@@ -49,5 +52,5 @@ def bounded_whole(options: Mapping[str, str], name: str, default: int, low: int,
     if _WHOLE.fullmatch(text) and low <= int(text) <= high:
         return int(text)
     raise InvalidInput(
-        f"{name} is '{text}', a whole number from {low} to {high} is allowed, for example ?{name}={default}"
+        f"{name} is {name_text(text)}, a whole number from {low} to {high} is allowed, for example ?{name}={default}"
     )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import orjson
-from python_multipart.multipart import parse_options_header
 
+from service.client_text import kind_text, name_text
 from service.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+from service.pipeline.media import parse_content_type
 
 JSON_TYPE = "application/json"
 
 MAX_TEXTS = 1024
 MAX_CHARACTERS = 1_000_000
 """Of all texts of a request: tokenizing them keeps a thread busy for a second or so."""
+
+_MAX_MEMBERS = 8
+"""That a message names."""
 
 _EXAMPLE = '{"text": ["first", "second"]}'
 
@@ -28,11 +32,11 @@ def read_texts(body: bytes, content_type: str) -> tuple[str, ...]:
         PayloadTooLarge: the texts are too long.
         UnsupportedMediaType: the content type is another one.
     """
-    media_type = parse_options_header(content_type.encode("latin-1", "replace"))[0].decode("latin-1").strip().lower()
+    media_type, _ = parse_content_type(content_type)
     if media_type not in {JSON_TYPE, ""}:
         raise UnsupportedMediaType(
-            f"the content type '{media_type}' is not {JSON_TYPE}, the one that a model of texts takes; set it, for "
-            f"example with curl -H 'Content-Type: {JSON_TYPE}'"
+            f"the content type {name_text(media_type)} is not {JSON_TYPE}, the one that a model of texts takes; set "
+            f"it, for example with curl -H 'Content-Type: {JSON_TYPE}'"
         )
     texts = _texts(body)
     if not 1 <= len(texts) <= MAX_TEXTS:
@@ -55,16 +59,27 @@ def _texts(body: bytes) -> tuple[str, ...]:
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"the body is no JSON: {error}; send {_EXAMPLE}") from None
     if not isinstance(document, dict) or set(document) != {"text"}:
-        found = f"members {sorted(document)}" if isinstance(document, dict) else f"a {type(document).__name__}"
-        raise InvalidInput(f"the body must be an object with the member 'text' alone, it has {found}; send {_EXAMPLE}")
+        raise InvalidInput(
+            f"the body must be an object with the member 'text' alone, it is {_found(document)}; send {_EXAMPLE}"
+        )
     texts = document["text"]
     if isinstance(texts, str):
         return (texts,)
     if not isinstance(texts, list):
         raise InvalidInput(
-            f"'text' is {type(texts).__name__}, a string or a list of strings is allowed; send {_EXAMPLE}"
+            f"'text' is {kind_text(type(texts))}, a string or a list of strings is allowed; send {_EXAMPLE}"
         )
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InvalidInput(f"element {index} of 'text' is {type(text).__name__}, only strings are allowed")
+            raise InvalidInput(f"element {index} of 'text' is {kind_text(type(text))}, only strings are allowed")
     return tuple(texts)
+
+
+def _found(document: object) -> str:
+    """What a body is that is not as it must be; of its members the first few."""
+    if not isinstance(document, dict):
+        return kind_text(type(document))
+    shown = [name_text(name) for name in sorted(document)[:_MAX_MEMBERS]]
+    if len(document) > _MAX_MEMBERS:
+        shown.append("...")
+    return f"an object with {', '.join(shown) or 'none'}"

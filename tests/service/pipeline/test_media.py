@@ -100,6 +100,28 @@ def test_any_damage_to_a_form_is_read_or_refused(junk: bytes, at: int) -> None:
     assert 1 <= len(files) <= 3
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"x", "text/" + "x" * 5000),
+        (b"x", "text/\x01x"),
+        (form(part(b"3", f'form-data; name="{"n" * 3000}"')), FORM),
+        (form(part(b"3", 'form-data; name="\x1b[2J"')), FORM),
+    ],
+)
+def test_what_a_message_repeats_is_bounded_and_printable(body: bytes, content_type: str) -> None:
+    with pytest.raises((InvalidInput, UnsupportedMediaType)) as caught:
+        split_media(body, content_type, max_files=1)
+    assert len(caught.value.message) < 400
+    assert caught.value.message.isprintable()
+
+
+def test_a_name_that_a_client_gave_its_file_is_bounded_and_printable() -> None:
+    (file,) = split_media(form(part(b"x", f'form-data; filename="\x1b{"n" * 3000}"')), FORM, max_files=1)
+    assert len(file.name) < 200
+    assert file.name.isprintable()
+
+
 @given(st.text(max_size=60))
 def test_any_content_type_is_read_or_refused(content_type: str) -> None:
     try:

@@ -32,12 +32,13 @@ def test_texts(body: bytes, content_type: str, texts: tuple[str, ...]) -> None:
         (b"\xff", "no JSON"),
         (b'{"text": "\\ud800"}', "no JSON"),
         (b"[" * 100_000, "no JSON"),
-        (b'["one"]', "it has a list"),
-        (b'{"texts": "one"}', r"it has members \['texts'\]"),
-        (b'{"text": "one", "top_k": 1}', r"members \['text', 'top_k'\]"),
-        (b'{"text": 3}', "'text' is int"),
-        (b'{"text": null}', "'text' is NoneType"),
-        (b'{"text": ["one", 2]}', "element 1 of 'text' is int"),
+        (b'["one"]', "it is an array"),
+        (b'{"texts": "one"}', "it is an object with 'texts';"),
+        (b'{"text": "one", "top_k": 1}', "an object with 'text', 'top_k';"),
+        (b'{"text": 3}', "'text' is an integer"),
+        (b"{}", "it is an object with none;"),
+        (b'{"text": null}', "'text' is null"),
+        (b'{"text": ["one", 2]}', "element 1 of 'text' is an integer"),
         (b'{"text": []}', "holds 0 texts"),
         (orjson.dumps({"text": ["x"] * (MAX_TEXTS + 1)}), f"holds {MAX_TEXTS + 1} texts"),
     ],
@@ -52,6 +53,16 @@ def test_texts_that_are_too_long_together_are_refused() -> None:
     assert len(read_texts(orjson.dumps({"text": [half, half]}), JSON)) == 2
     with pytest.raises(PayloadTooLarge, match=f"have {MAX_CHARACTERS + 1} characters together"):
         read_texts(orjson.dumps({"text": [half, half, "x"]}), JSON)
+
+
+@pytest.mark.parametrize(
+    "document", [{f"k{index}": 1 for index in range(10_000)}, {"k" * 10_000: 1}, {"a\x1b[2J": 1}, {"\x00": 1}]
+)
+def test_what_a_message_repeats_is_bounded_and_printable(document: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_texts(orjson.dumps(document), JSON)
+    assert len(caught.value.message) < 300
+    assert caught.value.message.isprintable()
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "text/plain", "application/x-www-form-urlencoded"])

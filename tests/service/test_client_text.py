@@ -1,6 +1,6 @@
 import pytest
 
-from service.api.oip_text import kind_text, name_text, shape_text, value_text
+from service.client_text import kind_text, name_text, shape_text, value_text
 
 
 @pytest.mark.parametrize(
