@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 from service.api.gate import Access, required_access
 from service.api.openapi_schemas import InferAnswer, InferRequest
 from service.api.schemas import ErrorBody
-from service.pipeline.classify import DEFAULT_TOP_K
+from service.pipeline.classify import DEFAULT_TOP_K, MAX_TOP_K
 from service.pipeline.detect import MAX_DETECTIONS
 from service.pipeline.media import SINGLE_FILE_TYPES
 from service.pipeline.text_media import JSON_TYPE
@@ -196,7 +196,7 @@ def _predict_options() -> list[JsonObject]:
         _option(
             "top_k",
             "Task `classify`: how many classes to answer.",
-            {"type": "integer", "minimum": 1, "default": DEFAULT_TOP_K},
+            {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": DEFAULT_TOP_K},
         ),
         _option("score_threshold", "Task `detect`: least score of a box; the card's by default.", share),
         _option(

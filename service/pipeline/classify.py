@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
+from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.images import ImageLoader, create_image_loader
+from service.pipeline.options import bounded_whole, check_names
 from service.pipeline.steps import Call, Step, Steps
 from service.tensors import DType, HostArray, TensorSpec
 
 DEFAULT_TOP_K = 5
+MAX_TOP_K = 1_000_000
+"""More than a model has classes; what is beyond those means all."""
 
 _SCORE_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
 _SUM_TOLERANCE = 1e-3  # rounding to FP16 moves the sum by half of this at most
@@ -33,14 +36,12 @@ class ClassifyTask:
     images: ImageLoader
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Accepts `top_k`, a whole number from 1.
+        """Accepts `top_k`, a whole number from 1 to `MAX_TOP_K`.
 
         Raises:
             InvalidInput: another option, or another value.
         """
-        for name in options:
-            if name != "top_k":
-                raise InvalidInput(f"unknown option '{name}'; task 'classify' takes top_k, for example ?top_k=3")
+        check_names(options, "classify", ("top_k",))
         _top_k(options)
 
     def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
@@ -148,7 +149,4 @@ def _is_scores(tensor: TensorSpec) -> bool:
 
 
 def _top_k(options: Mapping[str, str]) -> int:
-    text = options.get("top_k", str(DEFAULT_TOP_K))
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= 1):
-        raise InvalidInput(f"top_k is '{text}', a whole number from 1 is allowed, for example ?top_k=3")
-    return int(text)
+    return bounded_whole(options, "top_k", DEFAULT_TOP_K, 1, MAX_TOP_K)
