@@ -122,7 +122,7 @@ class ICudaEngine:
 
     def get_profile_shape_input(self, profile: int, name: str) -> list[list[int]]:
         warnings.warn("Use get_tensor_profile_shape instead.", DeprecationWarning, stacklevel=1)
-        return self._profile_values(profile, name)
+        return [values[:1] for values in self._profile_values(profile, name)]
 
     def get_tensor_profile_values(self, profile: int, name: str, /) -> list[list[int]]:
         return self._profile_values(profile, name)

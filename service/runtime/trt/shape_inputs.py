@@ -7,6 +7,7 @@ bound to every context once, and clients neither see nor send it. Since it never
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -27,12 +28,20 @@ def fixed_values(flavour: Flavour, native: Any, tensor: TensorSpec) -> HostArray
         tensor: an input that TensorRT reads on the host.
 
     Raises:
-        ModelLoadFailed: its shape is dynamic, or the profiles leave a choice.
+        ModelLoadFailed: its shape is dynamic, the profiles leave a choice, or TensorRT does not tell the values, as
+            8.6 was seen to do on an H200: of two it told one.
     """
     shape = tuple(extent for extent in tensor.dims if isinstance(extent, int))
     ranges = _ranges(flavour, native, tensor.name)
     values = {bound for each in ranges for bound in each}
-    if len(shape) != len(tensor.dims) or len(values) != 1:
+    is_static = len(shape) == len(tensor.dims)
+    if is_static and any(len(bound) != math.prod(shape) for bound in values):
+        raise ModelLoadFailed(
+            f"input '{tensor.name}' holds values that shapes follow from, and {flavour.name} {flavour.version} does "
+            "not tell which ones its profiles fix; use TensorRT 10 or newer, export the model so that shapes follow "
+            "from the dimensions of its inputs, or serve the ONNX model on the CPU"
+        )
+    if not is_static or len(values) != 1:
         raise ModelLoadFailed(
             f"input '{tensor.name}' holds values that shapes follow from, and the engine leaves them open "
             f"({_text(ranges)}); build it with min = opt = max for that input, the same in every profile, export the "

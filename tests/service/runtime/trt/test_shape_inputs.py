@@ -13,7 +13,7 @@ from service.runtime.trt.buffers import ALIGNMENT_BYTES
 from service.runtime.trt.context import Context
 from service.runtime.trt.engine import Engine
 from tests.doubles.fake_tensorrt_model import FakeModel, plan_of
-from tests.doubles.fake_tensorrt_world import VERSIONS
+from tests.doubles.fake_tensorrt_world import GENERATIONS, VERSIONS
 from tests.doubles.trt_models import RESHAPE, WIDTH
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 
@@ -23,12 +23,18 @@ def deserialise(bench: FakeBench, model: FakeModel) -> Engine:
     return Engine.deserialise(bench.flavour, plan, "m.plan", dims={}, host_code_allowed=False)
 
 
+@pytest.fixture(params=[generation for generation in GENERATIONS if generation != "8.6"])
+def telling(request: pytest.FixtureRequest, make_bench: MakeBench) -> FakeBench:
+    """A TensorRT that tells the values of a profile; 8.6 tells the first alone."""
+    return make_bench(request.param)
+
+
 def with_ranges(*ranges: tuple[tuple[int, ...], ...]) -> FakeModel:
     return replace(RESHAPE, profiles=tuple({**RESHAPE.profiles[0], "shape": bounds} for bounds in ranges))
 
 
-def test_what_the_profile_fixes_is_no_input_of_the_model(bench: FakeBench) -> None:
-    engine = deserialise(bench, RESHAPE)
+def test_what_the_profile_fixes_is_no_input_of_the_model(telling: FakeBench) -> None:
+    engine = deserialise(telling, RESHAPE)
     assert [tensor.name for tensor in engine.inputs] == ["x"]
     assert set(engine.profiles[0]) == {"x"}
     values = engine.shape_inputs["shape"]
@@ -37,9 +43,9 @@ def test_what_the_profile_fixes_is_no_input_of_the_model(bench: FakeBench) -> No
     assert values.ctypes.data % ALIGNMENT_BYTES == 0
 
 
-def test_shapes_follow_from_it(bench: FakeBench) -> None:
-    engine = deserialise(bench, with_ranges(((2, 16),) * 3, ((2, 16),) * 3))
-    with Stream(bench.cuda) as stream:
+def test_shapes_follow_from_it(telling: FakeBench) -> None:
+    engine = deserialise(telling, with_ranges(((2, 16),) * 3, ((2, 16),) * 3))
+    with Stream(telling.cuda) as stream:
         context = Context.create(engine, 1, stream=stream)
         context.bind_shapes([(4, WIDTH)])
         assert context.outputs == ((2, 16),)
@@ -53,9 +59,14 @@ def test_shapes_follow_from_it(bench: FakeBench) -> None:
         (replace(RESHAPE, inputs={**RESHAPE.inputs, "shape": ("INT32", (-1,))}), "min = opt = max"),
     ],
 )
-def test_a_choice_is_refused(bench: FakeBench, model: FakeModel, said: str) -> None:
+def test_a_choice_is_refused(telling: FakeBench, model: FakeModel, said: str) -> None:
     with pytest.raises(ModelLoadFailed, match=rf"input 'shape' holds values that shapes follow from.*{said}"):
-        deserialise(bench, model)
+        deserialise(telling, model)
+
+
+def test_values_that_are_not_told_are_refused(make_bench: MakeBench) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"tensorrt 8\.6\..* does not tell which ones its profiles fix"):
+        deserialise(make_bench("8.6"), RESHAPE)
 
 
 def test_values_that_are_refused(make_bench: MakeBench) -> None:
