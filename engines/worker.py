@@ -140,15 +140,18 @@ class Alarm:
     """Wakes the main thread by a signal or by the end of the build.
 
     Through a pipe, because a handler of signals may not take the locks of `threading`; it is open as long as the
-    process, because the build may outlive whoever waits for it.
+    process, because the build may outlive whoever waits for it. The interpreter itself writes to it when a signal
+    comes: the kernel may give that to any thread, and then nothing else wakes the main one, where handlers run.
     """
 
     def __init__(self, build: Build) -> None:
         self._build = build
         self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
 
     def set(self) -> None:
         """From now on SIGINT and SIGTERM cancel the build. On the main thread."""
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._cancel)
 
@@ -161,11 +164,11 @@ class Alarm:
 
     def sleep(self) -> None:
         """Returns at the first signal, or when the build has ended."""
-        os.read(self._read, 1)
+        while not (self._build.is_cancelled or self._build.finished.is_set()):
+            os.read(self._read, 1)
 
     def _cancel(self, *_: object) -> None:
         self._build.is_cancelled = True
-        os.write(self._write, b"c")
 
 
 def _events_stream() -> TextIO:

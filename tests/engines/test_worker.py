@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -163,6 +162,7 @@ def handlers() -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
     yield
+    signal.set_wakeup_fd(-1)
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
 
@@ -201,7 +201,13 @@ def test_a_build_that_does_not_stop_is_left_behind(
 
     monkeypatch.setattr(sys, "stdin", io.StringIO(request_.to_json()))
     monkeypatch.setattr(worker, "_end_now", end)
-    killer = threading.Thread(target=lambda: (started.wait(), os.kill(os.getpid(), signal.SIGTERM)))
+
+    def kill() -> None:
+        """To its own thread: the kernel may choose any, and only the main one runs handlers."""
+        started.wait()
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(Ended):
         worker.main(hang)
