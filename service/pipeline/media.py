@@ -6,6 +6,7 @@ what an image is, its own bytes say.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,9 @@ from service.errors import InvalidInput, UnsupportedMediaType
 
 MULTIPART = "multipart/form-data"
 SINGLE_FILE_TYPES = frozenset({"image/jpeg", "image/jpg", "image/png", "image/webp", "application/octet-stream"})
+
+_UNHEARD = logging.Logger("python_multipart", logging.CRITICAL + 1)
+"""The parser would write a line into the server's log for every form that is malformed, which its client is told."""
 
 _ALLOWED = f"image/jpeg, image/png, image/webp, application/octet-stream (told from the bytes) and {MULTIPART}"
 
@@ -116,17 +120,7 @@ def _split_form(body: bytes, boundary: bytes, max_files: int) -> tuple[MediaFile
         )
     reader = _FormReader(max_files)
     try:
-        MultipartParser(
-            boundary,
-            {
-                "on_part_begin": reader.on_part_begin,
-                "on_part_data": reader.on_part_data,
-                "on_header_field": reader.on_header_field,
-                "on_header_value": reader.on_header_value,
-                "on_header_end": reader.on_header_end,
-                "on_end": reader.on_end,
-            },
-        ).write(body)
+        _create_parser(boundary, reader).write(body)
     except FormParserError as error:
         raise InvalidInput(f"the multipart form is malformed: {error}; let the client library encode it") from None
     if not reader.is_complete:
@@ -137,6 +131,22 @@ def _split_form(body: bytes, boundary: bytes, max_files: int) -> tuple[MediaFile
     if not reader.parts:
         raise InvalidInput("the multipart form holds no file; add one, for example with curl -F image=@photo.jpg")
     return tuple(_to_file(part, number, len(reader.parts)) for number, part in enumerate(reader.parts, start=1))
+
+
+def _create_parser(boundary: bytes, reader: _FormReader) -> MultipartParser:
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_part_begin": reader.on_part_begin,
+            "on_part_data": reader.on_part_data,
+            "on_header_field": reader.on_header_field,
+            "on_header_value": reader.on_header_value,
+            "on_header_end": reader.on_header_end,
+            "on_end": reader.on_end,
+        },
+    )
+    parser.logger = _UNHEARD
+    return parser
 
 
 def _to_file(part: _Part, number: int, count: int) -> MediaFile:

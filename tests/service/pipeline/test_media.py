@@ -100,6 +100,13 @@ def test_any_damage_to_a_form_is_read_or_refused(junk: bytes, at: int) -> None:
     assert 1 <= len(files) <= 3
 
 
+def test_a_form_that_is_refused_is_no_matter_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with pytest.raises(InvalidInput, match="malformed"):
+        split_media(b"no form at all", FORM, max_files=1)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
