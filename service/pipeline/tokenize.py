@@ -158,6 +158,7 @@ def create_tokenizer(spec: ModelSpec, inputs: TokenInputs, longest: int | None) 
     except Exception as error:  # the library raises nothing more special
         raise ModelLoadFailed(f"model '{spec.name}': its tokenizer file cannot be read: {error}") from error
     max_tokens = _max_tokens(spec, native, longest)
+    _check_room(spec, native, max_tokens)
     _check_padding(spec, native, inputs)
     native.no_padding()
     native.no_truncation()
@@ -183,6 +184,16 @@ def _max_tokens(spec: ModelSpec, native: Any, longest: int | None) -> int:
         f"model '{spec.name}': nothing says how long a row may be; write [text] max_tokens = 128, or name the sizes of "
         "its sequence in [buckets]"
     )
+
+
+def _check_room(spec: ModelSpec, native: Any, max_tokens: int) -> None:
+    """The library would cut nothing at all where its special tokens alone fill a row."""
+    specials = native.num_special_tokens_to_add(is_pair=False)
+    if specials >= max_tokens:
+        raise ModelLoadFailed(
+            f"model '{spec.name}': a row has at most {max_tokens} tokens, of which {specials} are special ones, so "
+            "there is no room for text; raise [text] max_tokens, or name a larger size in [buckets]"
+        )
 
 
 def _check_padding(spec: ModelSpec, native: Any, inputs: TokenInputs) -> None:

@@ -56,6 +56,8 @@ def test_how_long_a_row_may_be(max_tokens: int | None, longest: int | None, trun
         (TextCard(), 8, r"needs a tokenizer; put its tokenizer\.json"),
         (TextCard(tokenizer=b"{}"), 8, "tokenizer file cannot be read"),
         (TextCard(tokenizer=tokenizer_json(), max_tokens=9), 8, r"max_tokens = 9, but its longest row has 8"),
+        (TextCard(tokenizer=tokenizer_json(), max_tokens=2), 8, "at most 2 tokens, of which 2 are special ones"),
+        (TextCard(tokenizer=tokenizer_json(), is_truncated=False), 1, "at most 1 tokens, of which 2 are special ones"),
         (TextCard(tokenizer=tokenizer_json()), None, "nothing says how long a row may be"),
         (
             TextCard(tokenizer=tokenizer_json(pad_id=3)),
