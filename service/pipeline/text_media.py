@@ -11,8 +11,9 @@ from service.pipeline.media import parse_content_type
 JSON_TYPE = "application/json"
 
 MAX_TEXTS = 1024
-MAX_CHARACTERS = 1_000_000
-"""Of all texts of a request: tokenizing them keeps a thread busy for a second or so."""
+MAX_CHARACTERS = 200_000
+"""Of all texts of a request: where each is a token, as in Chinese, a million keep a thread busy for four seconds, and
+then the event loop for a third of one, while what went beyond the longest row is looked at and dropped."""
 
 _MAX_MEMBERS = 8
 """That a message names."""
