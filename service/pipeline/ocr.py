@@ -230,11 +230,18 @@ def _is_steps(tensor: TensorSpec) -> bool:
     return len(tensor.dims) == 3
 
 
+def _takes_images(member: ModelSpec) -> bool:
+    if len(member.inputs) != 1 or not member.has_batch_dim:
+        return False
+    (tensor,) = member.inputs
+    return tensor.dtype in _IMAGE_DTYPES and len(tensor.dims) == 4 and tensor.dims[1] == 3
+
+
 def _fitter(member: ModelSpec) -> ImageFitter:
-    tensor, table = member.inputs[0], member.buckets
+    table = member.buckets
     largest = {name: sizes[-1] for name, sizes in zip(table.dim_names, table.dim_sizes, strict=True) if sizes}
-    is_image = len(member.inputs) == 1 and tensor.dtype in _IMAGE_DTYPES and member.has_batch_dim
-    if is_image and len(tensor.dims) == 4 and tensor.dims[1] == 3 and set(table.dim_names) <= {"height", "width"}:
+    if _takes_images(member) and set(table.dim_names) <= {"height", "width"}:
+        (tensor,) = member.inputs
         height, width = (largest.get(dim, 0) if isinstance(dim, str) else dim for dim in tensor.dims[2:])
         if height and width:
             card = replace(member.card.preprocess, resize=Resize.STRETCH, shortest_side=None)

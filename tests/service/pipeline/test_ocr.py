@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import orjson
 import pytest
@@ -187,6 +189,7 @@ def test_options_are_refused() -> None:
         ({"rec": recognizer(labels=())}, "has 26 classes and 0 labels"),
         ({"rec": recognizer(buckets={})}, r"'rec'.*with sizes in \[buckets\]"),
         ({"det": detector(dims=("n", 1, "height", "width"))}, r"'det'.*exactly one input"),
+        ({"det": replace(detector(), inputs=())}, r"'det'.*exactly one input"),
         ({"det": detector(dtype=DType.INT64)}, r"'det'.*exactly one input"),
         ({"rec": recognizer(dims=("n", 3, 16, "w"), buckets={"w": (32,)})}, r"'rec'.*\[dims\] can give"),
     ],
