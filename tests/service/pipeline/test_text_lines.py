@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.pipeline.text_boxes import TextBox
-from service.pipeline.text_lines import cut_out, read_ctc
+from service.pipeline.text_lines import MAX_WARPED, cut_out, read_ctc
 
 LABELS = ("", "a", "b", " ")
 
@@ -35,6 +35,29 @@ def test_a_slanted_line_is_pulled_straight(angle: float) -> None:
     assert line.shape == (10, 40, 3)
     assert (line[:, :12, 0] > 200).all()
     assert (line[:, 28:, 1] > 200).all()
+
+
+@pytest.mark.parametrize("length", [300, 3000])
+def test_from_an_image_that_is_too_long_to_warp_the_part_under_the_box_is(length: int) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (60, 40_000, 3), np.uint8)
+    left = 39_000 - length
+    corners = np.float32([[left, 15], [39_000, 15], [39_000, 45], [left, 45]])
+    np.testing.assert_array_equal(cut_out(pixels, TextBox(corners, 1)), pixels[15:45, left:39_000])
+
+
+@pytest.mark.parametrize("is_downwards", [False, True])
+def test_a_line_that_is_too_long_to_warp_is_scaled_down(is_downwards: bool) -> None:
+    pixels = np.zeros((400, 40_000, 3), np.uint8)
+    pixels[:, :20_000, 0] = pixels[:, 20_000:, 1] = 255
+    corners = np.float32([[0, 0], [40_000, 0], [40_000, 400], [0, 400]])
+    if is_downwards:
+        pixels, corners = np.ascontiguousarray(pixels.transpose(1, 0, 2)), corners[:, ::-1][[0, 3, 2, 1]]
+    line = cut_out(pixels, TextBox(np.ascontiguousarray(corners), 1))
+    height, width, _ = line.shape
+    assert width <= MAX_WARPED
+    assert width / height == pytest.approx(100, rel=0.02)
+    ends = (line[:, 0].mean(axis=0), line[:, -1].mean(axis=0))
+    np.testing.assert_array_equal(ends, [[255, 0, 0], [0, 255, 0]])
 
 
 def test_a_line_that_runs_downwards_is_turned() -> None:
