@@ -11,15 +11,15 @@ import numpy.typing as npt
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.images import ImageLoader, create_image_loader
+from service.pipeline.needs import SCORE_DTYPES, dtypes_text, tensors_text
 from service.pipeline.options import bounded_whole, check_names
 from service.pipeline.steps import Call, Step, Steps
-from service.tensors import DType, HostArray, TensorSpec
+from service.tensors import HostArray, TensorSpec
 
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1_000_000
 """More than a model has classes; what is beyond those means all."""
 
-_SCORE_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
 _SUM_TOLERANCE = 1e-3  # rounding to FP16 moves the sum by half of this at most
 
 
@@ -131,17 +131,17 @@ def _class_count(spec: ModelSpec) -> int | str:
     """The number of classes, or the name of that dimension where it is dynamic."""
     if len(spec.outputs) == 1 and _is_scores(spec.outputs[0]):
         return spec.outputs[0].dims[1]
-    found = ", ".join(f"'{tensor.name}' {tensor.dtype.value} {tensor.wire_shape}" for tensor in spec.outputs)
+    found = tensors_text(spec.outputs)
     raise ModelLoadFailed(
         f"model '{spec.name}': task 'classify' needs exactly one output, of "
-        f"{', '.join(dtype.value for dtype in _SCORE_DTYPES)} and shape [batch, classes], two classes or more; "
+        f"{dtypes_text(SCORE_DTYPES)} and shape [batch, classes], two classes or more; "
         f'the model has {found}. task = "tensor" serves any model'
     )
 
 
 def _is_scores(tensor: TensorSpec) -> bool:
     return (
-        tensor.dtype in _SCORE_DTYPES
+        tensor.dtype in SCORE_DTYPES
         and len(tensor.dims) >= 2
         and tensor.dims[1] not in (0, 1)
         and all(dim == 1 for dim in tensor.dims[2:])

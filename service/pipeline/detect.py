@@ -13,14 +13,14 @@ from service.models import ModelSpec
 from service.pipeline.answers import SCORE_DECIMALS, rounded_pixels
 from service.pipeline.boxes import Boxes, decode_candidates, to_image, without_overlaps
 from service.pipeline.images import ImageLoader, ImageSize, create_image_loader
+from service.pipeline.needs import SCORE_DTYPES, tensors_text
 from service.pipeline.options import bounded_number, bounded_whole, check_names
 from service.pipeline.preprocess import plan_resize
 from service.pipeline.steps import Call, Step, Steps
-from service.tensors import DType, HostArray, TensorSpec
+from service.tensors import HostArray, TensorSpec
 
 MAX_DETECTIONS = 10_000
 
-_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
 _COLUMNS = {BoxLayout.YOLOV5: 5, BoxLayout.YOLOV8: 4}
 """Numbers of a candidate before those of its classes."""
 
@@ -130,13 +130,13 @@ def _layout(spec: ModelSpec) -> tuple[BoxLayout, int]:
     """How candidates lie, and how many classes they have."""
     tensor = spec.outputs[0]
     layout = spec.card.detect.layout
-    if len(spec.outputs) == 1 and tensor.dtype in _DTYPES and len(tensor.dims) == 3:
+    if len(spec.outputs) == 1 and tensor.dtype in SCORE_DTYPES and len(tensor.dims) == 3:
         layout = _recognized(tensor) if layout is BoxLayout.AUTO else layout
         if layout is not BoxLayout.AUTO:
             columns = tensor.dims[1 if layout is BoxLayout.YOLOV8 else 2]
             if isinstance(columns, int) and columns > _COLUMNS[layout]:
                 return layout, columns - _COLUMNS[layout]
-    found = ", ".join(f"'{output.name}' {output.dtype.value} {output.wire_shape}" for output in spec.outputs)
+    found = tensors_text(spec.outputs)
     raise ModelLoadFailed(
         f"model '{spec.name}': task 'detect' needs exactly one output, [batch, candidates, 5 + classes] (yolov5) or "
         f"[batch, 4 + classes, candidates] (yolov8, v11), without non-maximum suppression; the model has {found}. "

@@ -17,15 +17,14 @@ import numpy.typing as npt
 from service.cards import Pooling
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
+from service.pipeline.needs import SCORE_DTYPES, dtypes_text, tensors_text
 from service.pipeline.options import check_names
 from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.text_media import read_texts
 from service.pipeline.tokenize import TextTokenizer, TokenInputs, TokenRow, create_tokenizer, token_inputs
-from service.tensors import DType, HostArray, TensorSpec
+from service.tensors import HostArray, TensorSpec
 
 Vectors = npt.NDArray[np.float32]
-
-_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +175,8 @@ def _vector_output(spec: ModelSpec) -> VectorOutput:
     tensor = spec.outputs[index]
     if not _is_vectors(tensor):
         raise ModelLoadFailed(
-            f"model '{spec.name}': task 'embed' needs an output of {', '.join(dtype.value for dtype in _DTYPES)} and "
-            f"shape [batch, size] or [batch, sequence, size]; '{tensor.name}' is {tensor.dtype.value} "
-            f"{tensor.wire_shape}"
+            f"model '{spec.name}': task 'embed' needs an output of {dtypes_text(SCORE_DTYPES)} and "
+            f"shape [batch, size] or [batch, sequence, size]; the model has {tensors_text([tensor])}"
         )
     is_per_token = len(tensor.dims) == 3
     is_normalized = is_per_token if card.is_normalized is None else card.is_normalized
@@ -186,4 +184,4 @@ def _vector_output(spec: ModelSpec) -> VectorOutput:
 
 
 def _is_vectors(tensor: TensorSpec) -> bool:
-    return tensor.dtype in _DTYPES and len(tensor.dims) in {2, 3}
+    return tensor.dtype in SCORE_DTYPES and len(tensor.dims) in {2, 3}

@@ -19,12 +19,13 @@ from service.pipeline.answers import SCORE_DECIMALS, rounded_pixels
 from service.pipeline.decode import RgbImage
 from service.pipeline.images import decode_file
 from service.pipeline.media import MediaFile, split_media
+from service.pipeline.needs import IMAGE_DTYPES, SCORE_DTYPES, dtypes_text, tensors_text
 from service.pipeline.options import check_names
 from service.pipeline.preprocess import ImageInput, Preprocessor, value_table
 from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.text_boxes import TextBox, find_text, scaled_back
 from service.pipeline.text_lines import ReadLine, cut_out, read_ctc
-from service.tensors import DType, TensorSpec
+from service.tensors import TensorSpec
 
 DETECTOR = "detector"
 RECOGNIZER = "recognizer"
@@ -36,9 +37,6 @@ the probabilities of a wide line take megabytes."""
 
 MAX_ENLARGEMENT = 2.0
 """A small image is enlarged so far for the detector, which was trained on larger print than screenshots have."""
-
-_IMAGE_DTYPES = (DType.FP32, DType.FP16, DType.UINT8)
-_SCORE_DTYPES = (DType.FP32, DType.FP16, DType.FP64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,11 +211,11 @@ def create_ocr_task(spec: ModelSpec, members: Mapping[str, ModelSpec], *, max_im
 
 def _check_outputs(member: ModelSpec, shape: str, *, fits: Callable[[TensorSpec], bool]) -> None:
     outputs = member.outputs
-    if len(outputs) != 1 or outputs[0].dtype not in _SCORE_DTYPES or not fits(outputs[0]):
-        found = ", ".join(f"'{tensor.name}' {tensor.dtype.value} {tensor.wire_shape}" for tensor in outputs)
+    if len(outputs) != 1 or outputs[0].dtype not in SCORE_DTYPES or not fits(outputs[0]):
+        found = tensors_text(outputs)
         raise ModelLoadFailed(
             f"model '{member.name}': task 'ocr' needs it to have exactly one output, of "
-            f"{', '.join(dtype.value for dtype in _SCORE_DTYPES)} and shape {shape}; it has {found}"
+            f"{dtypes_text(SCORE_DTYPES)} and shape {shape}; it has {found}"
         )
 
 
@@ -234,7 +232,7 @@ def _takes_images(member: ModelSpec) -> bool:
     if len(member.inputs) != 1 or not member.has_batch_dim:
         return False
     (tensor,) = member.inputs
-    return tensor.dtype in _IMAGE_DTYPES and len(tensor.dims) == 4 and tensor.dims[1] == 3
+    return tensor.dtype in IMAGE_DTYPES and len(tensor.dims) == 4 and tensor.dims[1] == 3
 
 
 def _fitter(member: ModelSpec) -> ImageFitter:
@@ -247,9 +245,9 @@ def _fitter(member: ModelSpec) -> ImageFitter:
             card = replace(member.card.preprocess, resize=Resize.STRETCH, shortest_side=None)
             target = ImageInput(tensor.dtype, height, width, is_channels_last=False)
             return ImageFitter(Preprocessor(target, card, value_table(member, tensor.dtype)), table.dim_names)
-    found = ", ".join(f"'{each.name}' {each.dtype.value} {list(each.dims)}" for each in member.inputs)
+    found = tensors_text(member.inputs)
     raise ModelLoadFailed(
         f"model '{member.name}': task 'ocr' needs it to have exactly one input, of "
-        f"{', '.join(dtype.value for dtype in _IMAGE_DTYPES)} and shape [batch, 3, height, width], height and width "
+        f"{dtypes_text(IMAGE_DTYPES)} and shape [batch, 3, height, width], height and width "
         f"fixed or with sizes in [buckets]; it has {found}. [dims] can give its dimensions these names"
     )

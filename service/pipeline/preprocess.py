@@ -18,6 +18,7 @@ from service.cards import Interpolation, PreprocessCard, Resize
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.decode import RgbImage
+from service.pipeline.needs import IMAGE_DTYPES, dtypes_text, tensors_text
 from service.tensors import DType, HostArray, TensorSpec
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ _INTERPOLATION = {
     Interpolation.AREA: cv2.INTER_AREA,
     Interpolation.LANCZOS: cv2.INTER_LANCZOS4,
 }
-
-_DTYPES = (DType.FP32, DType.FP16, DType.UINT8)
 
 _MAX_ASPECT = 8
 """Longer side over shorter beyond which the ends, far outside the crop, are cut before the resize: a strip of
@@ -229,10 +228,10 @@ def value_table(spec: ModelSpec, dtype: DType) -> ValueTable:
 
 def _image_input(spec: ModelSpec) -> ImageInput:
     expected = (
-        f"task '{spec.card.task}' needs exactly one input, of {', '.join(dtype.value for dtype in _DTYPES)} and shape "
+        f"task '{spec.card.task}' needs exactly one input, of {dtypes_text(IMAGE_DTYPES)} and shape "
         "[batch, 3, height, width] or [batch, height, width, 3], height and width fixed"
     )
-    found = ", ".join(f"'{tensor.name}' {tensor.dtype.value} {tensor.wire_shape}" for tensor in spec.inputs)
+    found = tensors_text(spec.inputs)
     image = _as_image(spec.inputs[0], has_batch_dim=spec.has_batch_dim) if len(spec.inputs) == 1 else None
     if image is None:
         raise ModelLoadFailed(
@@ -243,7 +242,7 @@ def _image_input(spec: ModelSpec) -> ImageInput:
 
 
 def _as_image(tensor: TensorSpec, *, has_batch_dim: bool) -> ImageInput | None:
-    if tensor.dtype not in _DTYPES or len(tensor.dims) != 4:
+    if tensor.dtype not in IMAGE_DTYPES or len(tensor.dims) != 4:
         return None
     leading, *dims = tensor.dims
     if not has_batch_dim and isinstance(leading, int) and leading != 1:

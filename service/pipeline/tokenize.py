@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from service.errors import InvalidInput, ModelLoadFailed
 from service.models import ModelSpec
+from service.pipeline.needs import tensors_text
 from service.tensors import DType, HostArray
 
 INPUT_IDS = "input_ids"
@@ -116,7 +117,7 @@ def token_inputs(spec: ModelSpec) -> TokenInputs:
     ]
     names = tuple(tensor.name for tensor in spec.inputs)
     if not all(fits) or INPUT_IDS not in names or not spec.has_batch_dim:
-        found = ", ".join(f"'{tensor.name}' {tensor.dtype.value} {list(tensor.dims)}" for tensor in spec.inputs)
+        found = tensors_text(spec.inputs)
         raise ModelLoadFailed(
             f"model '{spec.name}': task '{spec.card.task}' needs the input '{INPUT_IDS}', and allows "
             f"'{ATTENTION_MASK}' and '{TOKEN_TYPE_IDS}', of INT64 or INT32 and one shape [batch, sequence]; the model "

@@ -124,8 +124,8 @@ def test_which_of_several_outputs_is_named_by_the_card() -> None:
     [
         (text_spec(more_outputs=(PER_TEXT,)), r"outputs \['hidden', 'embedding'\]; say which"),
         (text_spec(pooling=PoolingCard(output="gone")), r"output = 'gone', the model has \['hidden'\]"),
-        (text_spec(output=TensorSpec("ids", DType.INT64, ("n", 2))), "'ids' is INT64"),
-        (text_spec(output=TensorSpec("flat", DType.FP32, ("n",))), r"'flat' is FP32 \[-1\]"),
+        (text_spec(output=TensorSpec("ids", DType.INT64, ("n", 2))), "has 'ids' INT64"),
+        (text_spec(output=TensorSpec("flat", DType.FP32, ("n",))), r"has 'flat' FP32 \[batch\]"),
     ],
 )
 def test_models_that_give_no_vectors(spec: ModelSpec, says: str) -> None:
