@@ -18,12 +18,13 @@ import orjson
 from service.api.exchange import Exchange, Reply
 from service.api.step_portions import portions
 from service.api.step_stamps import add_step, begin_steps, call_timings
-from service.errors import ClientGone, InvalidInput, Overloaded, ServiceError
+from service.errors import ClientGone, DeadlineExceeded, InvalidInput, Overloaded, ServiceError
 from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.task import Task
 from service.repository.composed import AnyModel, ComposedModel
 from service.repository.served import ServedModel
 from service.requests import Clock, InferenceRequest, Stamps
+from service.units import NS_PER_MS
 
 _T = TypeVar("_T")
 
@@ -83,7 +84,7 @@ class Predict:
 
     async def _drive(self, served: AnyModel, steps: Steps, exchange: Exchange) -> Reply:
         stamps = exchange.stamps
-        result = await self._begin(steps, exchange)
+        result = await self._begin(served, steps, exchange)
         begin_steps(stamps, self._clock())
         rows = sum(call.rows for call in result.calls) if isinstance(result, Step) else 0
         while isinstance(result, Step):
@@ -94,7 +95,7 @@ class Predict:
                 result = await self._on_thread(self._threads.finishing, partial(_advance, steps, outputs), exchange)
         return Reply((result,), [(b"content-type", b"application/json")], rows)
 
-    async def _begin(self, steps: Steps, exchange: Exchange) -> Step | bytes:
+    async def _begin(self, served: AnyModel, steps: Steps, exchange: Exchange) -> Step | bytes:
         limit = self._threads.max_beginning
         if self._beginning >= limit:
             raise Overloaded(
@@ -104,9 +105,20 @@ class Predict:
             )
         self._beginning += 1
         try:
-            return await self._on_thread(self._threads.beginning, partial(_advance, steps, None), exchange)
+            work = partial(self._begin_in_time, served, steps, exchange.stamps.read)
+            return await self._on_thread(self._threads.beginning, work, exchange)
         finally:
             self._beginning -= 1
+
+    def _begin_in_time(self, served: AnyModel, steps: Steps, read_ns: int) -> Step | bytes:
+        """On a thread, which others may have kept busy for longer than this request is given."""
+        now_ns = self._clock()
+        if now_ns > _deadline_ns(served, read_ns):
+            raise DeadlineExceeded(
+                f"Request timeout expired: it waited {(now_ns - read_ns) / NS_PER_MS:.0f} ms to be decoded for model "
+                f"'{served.spec.name}' and was not; allow a longer timeout or send less at once"
+            )
+        return _advance(steps, None)
 
     async def _on_thread(self, executor: Executor, work: Callable[[], _T], exchange: Exchange) -> _T:
         if exchange.watched.is_gone:
@@ -130,7 +142,7 @@ class Predict:
     async def _run_calls(self, served: AnyModel, calls: Sequence[Call], exchange: Exchange) -> tuple[Outputs, ...]:
         """Runs calls at once; those of a composed model's members are recorded as requests to them too."""
         handed_ns = self._clock()
-        until_ns = exchange.stamps.read + served.spec.card.batching.default_timeout_ns
+        until_ns = _deadline_ns(served, exchange.stamps.read)
         submissions = [_to_submission(served, call, exchange.stamps, handed_ns, until_ns) for call in calls]
         is_composed = isinstance(served, ComposedModel)
         try:
@@ -162,6 +174,10 @@ def _task(served: AnyModel) -> Task:
             f"/v2/models/{served.spec.name}/infer, or set 'task' in its model.toml"
         )
     return served.task
+
+
+def _deadline_ns(served: AnyModel, read_ns: int) -> int:
+    return read_ns + served.spec.card.batching.default_timeout_ns
 
 
 def _model(served: AnyModel, member: str) -> ServedModel:

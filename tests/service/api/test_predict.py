@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.cards import BatchingCard
 from tests.doubles.held_repository import until
 from tests.doubles.inference_bench import InferenceBench
 
@@ -110,3 +111,12 @@ async def test_requests_that_wait_for_the_model_take_no_place(tmp_path: Path) ->
         bench.backend.let(10)
         await asyncio.gather(*(call.done() for call in (running, *calls)))
         assert [call.status for call in calls] == [200] * 3
+
+
+async def test_what_is_late_before_it_is_decoded_is_not_decoded(tmp_path: Path) -> None:
+    async with InferenceBench(tmp_path, batching=BatchingCard(default_timeout_ns=1)) as bench:
+        call = await bench.post(b"1234", PATH).done()
+        assert call.status == 504
+        assert "Request timeout expired" in call.error
+        assert not any(entry.startswith("prepare") for entry in bench.task.calls)
+        assert bench.records() == (0, ["timeout"])
