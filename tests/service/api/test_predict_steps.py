@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from service.cards import BatchingCard
+from service.errors import ExecutionFailed
 from tests.doubles.held_repository import begun, until
 from tests.doubles.inference_bench import InferenceBench
 from tests.doubles.pair_task import PairTask
@@ -84,6 +85,20 @@ async def test_a_refusal_of_a_member_is_recorded_with_both(bench: InferenceBench
     await running.done()
     assert bench.recorder.models["rec", "1"].failures == ["cancelled"]
     assert bench.recorder.models["pair", "1"].failures == ["cancelled"]
+
+
+async def test_one_of_several_calls_that_fails_is_one_answer_and_one_failure_of_each(bench: InferenceBench) -> None:
+    (backend,) = [backend for backend in bench.repository.backends if backend.spec.name == "rec"]
+    backend.fails_on = lambda request: ExecutionFailed("no") if request.inputs[0][0, 0] == 10 else None
+    call = await bench.post(b"123456789012", PATH).done()
+    assert call.status == 500
+    models = bench.recorder.models
+    assert models["rec", "1"].failures == models["pair", "1"].failures == ["execution"]
+    assert [rows for _, rows in models["det", "1"].requests] == [3]
+    assert models["pair", "1"].requests == []
+    await until(lambda: bench.repository.batcher("rec").dispatched_requests == 0)
+    assert bench.repository.batcher("rec").queued_requests == 0
+    assert (await bench.post(b"1111", PATH).done()).status == 200
 
 
 async def test_a_step_of_more_calls_than_a_queue_takes_is_run_in_portions(tmp_path: Path) -> None:
