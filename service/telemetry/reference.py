@@ -31,9 +31,9 @@ uploading; `compute` is what the engine takes, by the device's own clock.
 
 The server asks NVML, once a second and on a thread of its own, about the GPUs that its models use, if `nvidia-ml-py`
 is installed (`pip install -e '.[gpu]'`). What a GPU, its driver or the permissions do not give has no sample, and
-the log says so once. Activity, memory bandwidth and PCIe come from NVML's performance monitoring (GPM), which disturbs
-DCGM's profiling counters and is disturbed by them: where an exporter of DCGM reads those on the same GPU, set
-`INFERLANE_GPU_METRICS_ENABLED=false`.
+the log says so once; nor has anything, where NVML hangs for more than 10 seconds. Activity, memory bandwidth and PCIe
+come from NVML's performance monitoring (GPM), which disturbs DCGM's profiling counters and is disturbed by them: where
+an exporter of DCGM reads those on the same GPU, set `INFERLANE_GPU_METRICS_ENABLED=false`.
 """
 
 QUERIES = (
