@@ -16,6 +16,7 @@ from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.stream import Stream
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
+from service.runtime.trt.files import read_regular
 from service.runtime.trt.flavour import Flavour, find_flavour
 from service.runtime.trt.inspector import LayerInfo, LayerTensor
 from service.runtime.trt.layers import layers_at_optimum
@@ -188,7 +189,7 @@ def _shape(tensor: LayerTensor) -> str:
 def _manifest_content(path: Path) -> dict[str, Any] | None:
     """The manifest for people to read, also where it is one that the server refuses."""
     try:
-        content = orjson.loads(manifest_path(path).read_bytes())
+        content = orjson.loads(read_regular(manifest_path(path)))
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -16,6 +16,7 @@ from typing import Any
 
 from service.errors import ModelLoadFailed
 from service.runtime.cuda.device import Cuda
+from service.runtime.trt.files import read_regular
 from service.tensors import Dim
 
 MANIFEST_FORMAT = 1
@@ -141,7 +142,7 @@ def read_manifest(plan_path: Path) -> Manifest | None:
     """
     path = manifest_path(plan_path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path).decode())
         return _parsed(content)
     except FileNotFoundError:
         return None

@@ -6,12 +6,12 @@ TensorRT answers a plan that it cannot run with nothing but a null engine. These
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from service.errors import ModelLoadFailed
+from service.runtime.trt.files import read_regular
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.manifest import Manifest
 
@@ -117,10 +117,7 @@ def read_plan(path: Path) -> bytes:
         ModelLoadFailed: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
-                raise ModelLoadFailed(f"{path.name} is a device, which may have no end; give the *.plan file itself")
-            return file.read()
+        return read_regular(path)
     except OSError as error:
         mend = "name the *.plan file in it" if os.path.isdir(path) else "check the file and its rights"
         raise ModelLoadFailed(f"{path.name or path} cannot be read: {error.strerror}; {mend}") from error

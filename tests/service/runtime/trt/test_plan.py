@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -125,12 +124,6 @@ def test_a_plan_that_is_not_the_manifests() -> None:
 def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelLoadFailed, match="cannot be read: File name too long"):
         read_plan(tmp_path / name)
-
-
-def test_a_device_is_no_plan() -> None:
-    """Others than this one would be read without end."""
-    with pytest.raises(ModelLoadFailed, match="null is a device"):
-        read_plan(Path(os.devnull))
 
 
 def test_an_unreadable_plan(tmp_path: Path) -> None:
