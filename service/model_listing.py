@@ -34,7 +34,7 @@ class ModelListing:
         outputs: likewise.
         buckets: labels of the padded shapes, largest first; empty where sizes are served exactly.
         exact_dims: dimensions that are served at their exact size.
-        lanes: how many there are; None where start-up measures how many pay.
+        lanes: how many there are; None where start-up measures how many pay, 0 where it is its members that have them.
         error: why it cannot be served, empty if it can.
     """
 
@@ -83,7 +83,7 @@ def render(listings: tuple[ModelListing, ...]) -> Table:
             f"{listing.task}\n{_backend(listing)}",
             Text(tensors),
             Text(_buckets(listing)),
-            "auto" if listing.lanes is None else str(listing.lanes),
+            "auto" if listing.lanes is None else str(listing.lanes or "-"),
         )
     return table
 

@@ -79,6 +79,8 @@ def test_a_composed_model_names_its_members(listings: dict[str, ModelListing]) -
         task="ocr",
         inputs=("detector: classifier", "recognizer: encoder"),
     )
+    (lanes,) = render((listings["pair"],)).columns[-1].cells
+    assert lanes == "-"
 
 
 def test_a_good_model_among_broken_ones(listings: dict[str, ModelListing]) -> None:
