@@ -35,7 +35,6 @@ from service.backends import open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
 from service.errors import DeviceError, ServiceError
-from service.machine import default_threads
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import compose_task, create_task
 from service.repository.layout import VersionFolder
@@ -107,7 +106,7 @@ def create_app(
     """
     gpus = GpuSampler()
     recorder = _recorder(settings, gpus)
-    threads = settings.cpu_threads or default_threads()
+    threads = settings.resolved_cpu_threads
     registry = Registry(
         settings.repository,
         _loader(settings, recorder, gpus, threads, build_plan if settings.build_plans_enabled else None),

@@ -7,12 +7,15 @@ import os
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import service
 from service.errors import ServiceError
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 app = typer.Typer(
     name="inferlane",
@@ -47,6 +50,13 @@ def main() -> None:
         sys.exit(1)
 
 
+def _settings(**options: object) -> Settings:
+    """The settings of this process, with the options that were given."""
+    from service.settings import load_settings  # noqa: PLC0415 - start-up is for the commands that need it
+
+    return load_settings(**{name: value for name, value in options.items() if value is not None})
+
+
 def _print_version(is_asked: bool) -> None:
     if is_asked:
         print(service.__version__)
@@ -70,10 +80,8 @@ def serve(
 ) -> None:
     """Serve a model repository over HTTP. Every INFERLANE_* variable is a setting; options come before them."""
     from service.server import run_server  # noqa: PLC0415
-    from service.settings import load_settings  # noqa: PLC0415
 
-    given = {"repository": repository, "host": host, "port": port}
-    settings = load_settings(**{name: value for name, value in given.items() if value is not None})
+    settings = _settings(repository=repository, host=host, port=port)
     build_plan = None
     if settings.build_plans_enabled:
         from engines.plan_builder import PlanBuilder  # noqa: PLC0415
@@ -124,7 +132,6 @@ def build(
     from engines import command  # noqa: PLC0415
     from engines.outcomes import exit_status, show, to_dicts  # noqa: PLC0415
     from engines.request import BuildOptions  # noqa: PLC0415
-    from service.settings import load_settings  # noqa: PLC0415
 
     options = BuildOptions(
         optimization_level=optimization_level,
@@ -134,7 +141,7 @@ def build(
         is_version_compatible=is_version_compatible,
         device=device,
     )
-    settings = load_settings(**({} if repository is None else {"repository": repository}))
+    settings = _settings(repository=repository)
     order = command.order(models or [], settings.repository, options, is_all=is_all, is_forced=is_forced)
     outcomes = []
     for outcome in command.run(order, Console(stderr=True)):
@@ -155,14 +162,12 @@ def models(
     import orjson  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
 
-    from service.machine import default_threads  # noqa: PLC0415
     from service.model_listing import list_models, render, to_dicts  # noqa: PLC0415
-    from service.settings import load_settings  # noqa: PLC0415
 
-    settings = load_settings(**({} if repository is None else {"repository": repository}))
+    settings = _settings(repository=repository)
     listings = list_models(
         settings.repository,
-        cpu_threads=settings.cpu_threads or default_threads(),
+        cpu_threads=settings.resolved_cpu_threads,
         max_image_pixels=settings.max_image_pixels,
     )
     if as_json:
@@ -195,9 +200,8 @@ def bench(
     from service.bench import command  # noqa: PLC0415
     from service.bench.measure import Trial  # noqa: PLC0415
     from service.bench.run import refuse_with_dim  # noqa: PLC0415
-    from service.settings import load_settings  # noqa: PLC0415
 
-    settings = load_settings(**({} if repository is None else {"repository": repository}))
+    settings = _settings(repository=repository)
     if dim:
         refuse_with_dim(
             {"--bucket": bucket, "--lanes": lanes, "--request-rows": request_rows, "--registered": registered}

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import SettingsInvalid
+from service.machine import default_threads
 
 PREFIX = "INFERLANE_"
 
@@ -113,6 +114,11 @@ class Settings(BaseSettings):
         True, description="Whether responses carry a `Server-Timing` header with their stages."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+
+    @property
+    def resolved_cpu_threads(self) -> int:
+        """`cpu_threads`, where it is left out what the machine leaves to this process."""
+        return self.cpu_threads or default_threads()
 
     @field_validator("host")
     @classmethod

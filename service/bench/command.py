@@ -12,7 +12,6 @@ from rich.console import Console
 from service.bench.measure import Trial
 from service.bench.report import ceilings_table, lanes_table, to_dicts
 from service.bench.run import bench_buckets, bench_mixed, open_model, parse_lengths
-from service.machine import default_threads
 from service.settings import Settings
 
 
@@ -22,7 +21,7 @@ def buckets(settings: Settings, model: str, labels: Sequence[str], trial: Trial,
     Raises:
         ServiceError: as `bench_buckets`.
     """
-    backend = open_model(settings.repository, model, cpu_threads=settings.cpu_threads or default_threads())
+    backend = open_model(settings.repository, model, cpu_threads=settings.resolved_cpu_threads)
     spec = backend.spec
     figures = list(bench_buckets(backend, labels, trial))
     if as_json:
@@ -49,7 +48,7 @@ def mixed(
             parse_lengths(dims),
             concurrency=concurrency,
             duration_s=duration_s,
-            cpu_threads=settings.cpu_threads or default_threads(),
+            cpu_threads=settings.resolved_cpu_threads,
         )
     )
     if as_json:

@@ -205,3 +205,9 @@ def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         load_settings().port = 1  # type: ignore[misc]
+
+
+def test_threads_that_are_not_given_are_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.settings.default_threads", lambda: 7)
+    assert load_settings().resolved_cpu_threads == 7
+    assert load_settings(cpu_threads=3).resolved_cpu_threads == 3
