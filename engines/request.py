@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-HARDWARE_COMPATIBILITIES = ("none", "ampere+", "same-compute-capability")
-"""On which other GPUs a plan may run, in trtexec's words."""
+from service.cards import HardwareCompatibility
+
+HARDWARE_COMPATIBILITIES: tuple[str, ...] = get_args(HardwareCompatibility)
+"""What may be asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from service.tensors import Dim
 from service.units import NS_PER_MS
@@ -201,6 +202,10 @@ class PrecisionCard:
     min_cosine: float = 0.999
 
 
+HardwareCompatibility: TypeAlias = Literal["none", "ampere+", "same-compute-capability"]
+"""On which other GPUs a plan may run, in trtexec's words."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildCard:
     """`[build]`: how TensorRT's builder works, where the command line does not say.
@@ -208,14 +213,14 @@ class BuildCard:
     Attributes:
         optimization_level: 0 (quickest build) to 5 (longest search); None leaves it to TensorRT.
         workspace_bytes: most scratch memory that one layer may use; None takes a share of what is free.
-        hardware_compatibility: `none`, `ampere+` or `same-compute-capability`: on which other GPUs the plan may run.
+        hardware_compatibility: on which other GPUs the plan may run.
         is_version_compatible: whether newer versions of TensorRT shall run the plan.
         is_weak_typing_allowed: whether TensorRT may lower the precision of a model in FP32 by itself.
     """
 
     optimization_level: int | None = None
     workspace_bytes: int | None = None
-    hardware_compatibility: str = "none"
+    hardware_compatibility: HardwareCompatibility = "none"
     is_version_compatible: bool = False
     is_weak_typing_allowed: bool = True
 

@@ -16,6 +16,7 @@ from service.cards import (
     BatchingCard,
     BuildCard,
     Completion,
+    HardwareCompatibility,
     LanesCard,
     PrecisionCard,
 )
@@ -184,7 +185,7 @@ class BuildSection(Section):
         "the build begins.",
         examples=[4_294_967_296],
     )
-    hardware_compatibility: Literal["none", "ampere+", "same-compute-capability"] = Field(
+    hardware_compatibility: HardwareCompatibility = Field(
         "none",
         description="On which other GPUs the plan may run: `ampere+` on any from Ampere on, "
         "`same-compute-capability` (TensorRT 10.9 and later) on others of the same; both cost speed.",
