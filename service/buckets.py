@@ -6,7 +6,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from service.units import NS_PER_MS
@@ -15,22 +15,35 @@ DimSizes = tuple[int, ...]
 """Sizes of a model's dynamic dimensions (the batch apart), in the order of `BucketTable.dim_names`."""
 
 
+class Form(IntEnum):
+    """What the rows of a request are. No batch mixes forms: each has graphs of its own."""
+
+    TENSORS = 0
+    """The model's own inputs and outputs."""
+    MEDIA = 1
+    """What a model's task has, such as images of any size, and what it wants, such as boxes: kernels on the device turn
+    the one into the model's inputs and its outputs into the other. See `ModelSpec.media`."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
-    """A padded shape: at most one graph per lane exists for it.
+    """A padded shape in a form: at most one graph per lane and buffer set exists for it.
 
     Attributes:
         padded_size: rows of the padded batch (1 for a model without a batch dimension).
         dims: padded sizes of the dynamic dimensions.
+        form: what its requests bring and get.
     """
 
     padded_size: int
     dims: DimSizes = ()
+    form: Form = Form.TENSORS
 
     @property
     def label(self) -> str:
-        """Short name for metrics and messages, such as `8` or `8x640x960`."""
-        return "x".join(str(size) for size in (self.padded_size, *self.dims))
+        """Short name for metrics and messages, such as `8`, `8x640x960` or `8:media`."""
+        shape = "x".join(str(size) for size in (self.padded_size, *self.dims))
+        return shape if self.form is Form.TENSORS else f"{shape}:{self.form.name.lower()}"
 
     @property
     def volume(self) -> int:

@@ -19,6 +19,23 @@ MAX_BUCKETS = 1024
 MAX_BUCKET_BYTES = 4 << 30
 
 
+@dataclass(frozen=True, slots=True)
+class MediaForm:
+    """The form `Form.MEDIA` of a model whose task has kernels on its device.
+
+    Attributes:
+        inputs: what a request brings; a leading dimension `BATCH_DIM` counts its rows.
+        outputs: what it gets, all with rows.
+        batch_sizes: the padded batch sizes that it is served in, some of the model's own; ascending, not empty.
+        max_row_bytes: most bytes of one row's inputs. What is larger goes the way of tensors.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batch_sizes: tuple[int, ...]
+    max_row_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A model version as the server serves it: its tensors, buckets and limits. Shared by all threads.
@@ -32,6 +49,7 @@ class ModelSpec:
         has_batch_dim: whether the leading dimension counts rows that may be joined.
         buckets: the padded sizes.
         card: the card it came from.
+        media: how its task's kernels take and give; None where the task runs on the host, or there is none.
     """
 
     name: str
@@ -42,6 +60,7 @@ class ModelSpec:
     has_batch_dim: bool
     buckets: BucketTable
     card: ModelCard
+    media: MediaForm | None = None
 
     @property
     def max_batch_size(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from service.buckets import Bucket, DimSizes
+from service.buckets import Bucket, DimSizes, Form
 from service.tensors import HostArray
 
 ParameterValue: TypeAlias = str | bool | int | float
@@ -89,7 +89,8 @@ class InferenceRequest:
     """Validated input of one request, ready to join a batch. Compared by identity.
 
     Attributes:
-        inputs: host_ arrays in the order of `ModelSpec.inputs`, each of `rows` rows, C-contiguous, read-only.
+        inputs: host_ arrays in the order of `ModelSpec.inputs`, each of `rows` rows, C-contiguous, read-only; of
+            `MediaForm.inputs` where `form` says so.
         rows: leading extent of every input (1 for a model without a batch dimension).
         dims: sizes of the model's dynamic dimensions, in the order of `BucketTable.dim_names`.
         outputs: indices into `ModelSpec.outputs` that the client wants, ascending.
@@ -97,6 +98,7 @@ class InferenceRequest:
         deadline_ns: moment of the monotonic clock after which it must not be dispatched any more.
         nbytes: bytes of the inputs on the wire.
         stamps: its moments so far.
+        form: what `inputs` and `outputs` mean: tensors of `ModelSpec`, or of its `media`.
     """
 
     inputs: tuple[HostArray, ...]
@@ -107,6 +109,7 @@ class InferenceRequest:
     deadline_ns: int
     nbytes: int
     stamps: Stamps
+    form: Form = Form.TENSORS
 
 
 @dataclass(frozen=True, slots=True)

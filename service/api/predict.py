@@ -18,6 +18,7 @@ import orjson
 from service.api.exchange import Exchange, Reply
 from service.api.step_portions import portions
 from service.api.step_stamps import add_step, begin_steps, call_timings
+from service.buckets import Form
 from service.errors import ClientGone, DeadlineExceeded, InvalidInput, Overloaded, ServiceError
 from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.task import Task
@@ -189,14 +190,19 @@ def _to_submission(served: AnyModel, call: Call, stamps: Stamps, handed_ns: int,
     own = Stamps(stamps.received)
     own.read, own.parsed = stamps.read, stamps.parsed
     own.prepared = handed_ns
+    wanted = model.spec.outputs
+    if call.form is Form.MEDIA:
+        assert model.spec.media is not None, "a task uses the forms that its model has"
+        wanted = model.spec.media.outputs
     request = InferenceRequest(
         inputs=call.inputs,
         rows=call.rows,
         dims=call.dims,
-        outputs=tuple(range(len(model.spec.outputs))) if call.outputs is None else call.outputs,
+        outputs=tuple(range(len(wanted))) if call.outputs is None else call.outputs,
         priority=model.spec.card.batching.default_priority,
         deadline_ns=until_ns,
         nbytes=call.nbytes,
         stamps=own,
+        form=call.form,
     )
     return _Submission(model, request)

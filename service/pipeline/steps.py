@@ -11,7 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from service.buckets import DimSizes
+from service.buckets import DimSizes, Form
 from service.tensors import HostArray
 
 Outputs: TypeAlias = tuple[HostArray, ...]
@@ -28,6 +28,7 @@ class Call:
         dims: sizes of the model's dynamic dimensions, in the order of `BucketTable.dim_names`, each within its buckets.
         outputs: indices into `ModelSpec.outputs`, ascending; None for all.
         member: which model of a composed one runs it, as the card's section calls it; empty for the task's own model.
+        form: what `inputs` and `outputs` mean: tensors of `ModelSpec`, or of its `media`.
     """
 
     inputs: tuple[HostArray, ...]
@@ -35,6 +36,7 @@ class Call:
     dims: DimSizes = ()
     outputs: tuple[int, ...] | None = None
     member: str = ""
+    form: Form = Form.TENSORS
 
     @property
     def nbytes(self) -> int:
