@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
-from service.pipeline.images import ImageLoader, create_image_loader
+from service.pipeline.frames import RawImage
+from service.pipeline.images import ImageLoader, LoadedImages, create_image_loader
 from service.pipeline.needs import SCORE_DTYPES, dtypes_text, tensors_text
 from service.pipeline.options import bounded_whole, check_names
 from service.pipeline.steps import Call, Step, Steps
@@ -46,7 +47,14 @@ class ClassifyTask:
 
     def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
         """The images of a body as rows of one batch, then their classes; see `ImageLoader.load` and `render`."""
-        media = self.images.load(body, content_type)
+        return self._steps(lambda: self.images.load(body, content_type), options)
+
+    def frame_steps(self, frame: RawImage, options: Mapping[str, str]) -> Steps:
+        """The same of a frame as the one row."""
+        return self._steps(lambda: self.images.load_frame(frame), options)
+
+    def _steps(self, load: Callable[[], LoadedImages], options: Mapping[str, str]) -> Steps:
+        media = load()
         (outputs,) = yield Step((Call(media.inputs, media.rows),), is_rest_quick=True)
         return self.render(outputs, options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,8 @@ from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.answers import SCORE_DECIMALS, rounded_pixels
 from service.pipeline.boxes import Boxes, decode_candidates, to_image, without_overlaps
-from service.pipeline.images import ImageLoader, ImageSize, create_image_loader
+from service.pipeline.frames import RawImage
+from service.pipeline.images import ImageLoader, ImageSize, LoadedImages, create_image_loader
 from service.pipeline.needs import SCORE_DTYPES, tensors_text
 from service.pipeline.options import bounded_number, bounded_whole, check_names
 from service.pipeline.preprocess import plan_resize
@@ -65,8 +66,15 @@ class DetectTask:
 
     def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
         """The images of a body as rows of one batch, then the boxes of each."""
+        return self._steps(lambda: self.images.load(body, content_type), options)
+
+    def frame_steps(self, frame: RawImage, options: Mapping[str, str]) -> Steps:
+        """The same of a frame as the one row."""
+        return self._steps(lambda: self.images.load_frame(frame), options)
+
+    def _steps(self, load: Callable[[], LoadedImages], options: Mapping[str, str]) -> Steps:
         limits = self._limits(options)
-        media = self.images.load(body, content_type)
+        media = load()
         ((host,),) = yield Step((Call(media.inputs, media.rows),))
         return {
             "model_name": self.spec.name,

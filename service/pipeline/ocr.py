@@ -17,6 +17,7 @@ from service.errors import ExecutionFailed, ModelLoadFailed, PayloadTooLarge
 from service.models import ModelSpec
 from service.pipeline.answers import SCORE_DECIMALS, rounded_pixels
 from service.pipeline.decode import RgbImage
+from service.pipeline.frames import RawImage
 from service.pipeline.images import decode_file
 from service.pipeline.media import MediaFile, split_media
 from service.pipeline.needs import IMAGE_DTYPES, SCORE_DTYPES, dtypes_text, tensors_text
@@ -102,8 +103,14 @@ class OcrTask:
 
     def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
         """All images to the detector at once, then the lines of one image after the other to the recogniser."""
-        files = split_media(body, content_type, max_files=MAX_IMAGES)
-        images = self._decoded(files)
+        return self._steps(lambda: self._decoded(split_media(body, content_type, max_files=MAX_IMAGES)))
+
+    def frame_steps(self, frame: RawImage, options: Mapping[str, str]) -> Steps:
+        """The same of a frame as the one image."""
+        return self._steps(lambda: [frame.to_rgb()])
+
+    def _steps(self, load: Callable[[], list[RgbImage]]) -> Steps:
+        images = load()
         maps = yield Step(tuple(self._detection(image) for image in images))
         results = []
         for image, outputs in zip(images, maps, strict=True):

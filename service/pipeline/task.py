@@ -7,17 +7,18 @@ One that is made of several models stands in `_COMPOSED_FACTORIES`, and `ModelCa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.classify import create_classify_task
 from service.pipeline.detect import create_detect_task
 from service.pipeline.embed import create_embed_task
+from service.pipeline.frames import RawImage
 from service.pipeline.ocr import create_ocr_task
 from service.pipeline.steps import Steps
 
-__all__ = ["RAW_TENSOR_TASK", "Task", "compose_task", "create_task"]
+__all__ = ["RAW_TENSOR_TASK", "FrameTask", "Task", "compose_task", "create_task"]
 
 RAW_TENSOR_TASK = "tensor"
 """The task of a model that takes and gives raw tensors alone: it has no `/predict`."""
@@ -40,6 +41,19 @@ class Task(Protocol):
             body: the whole, already bounded, body.
             content_type: value of the request's header, empty if there was none.
             options: the query parameters, as `check_options` accepted them.
+        """
+
+
+@runtime_checkable
+class FrameTask(Task, Protocol):
+    """A task that takes images, and so frames of a stream as well. A task of other media lacks the method."""
+
+    def frame_steps(self, frame: RawImage, options: Mapping[str, str]) -> Steps:
+        """As `steps`, of an image that is decoded already; everything after the decoding is the same.
+
+        Args:
+            frame: the image; read until the steps have ended, never changed.
+            options: as `check_options` accepted them.
         """
 
 

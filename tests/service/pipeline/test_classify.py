@@ -10,9 +10,11 @@ from hypothesis.extra import numpy as npst
 
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.pipeline.classify import ClassifyTask, create_classify_task, likeliest, to_probabilities
+from service.pipeline.frames import RawImage
 from service.tensors import DType, TensorSpec
 from tests.service.pipeline.classifiers import make_spec
 from tests.service.pipeline.image_files import encode, noise
+from tests.service.pipeline.steps import drive
 
 LABELS = ("circle", "square", "star", "line")
 
@@ -119,6 +121,17 @@ def test_steps_ask_for_the_rows_of_the_images_and_answer_their_classes() -> None
     with pytest.raises(StopIteration) as done:
         steps.send((scores((0, 0, 1, 0)),))
     assert done.value.value["results"] == [{"predictions": [{"label": "2", "index": 2, "score": 1.0}]}]
+
+
+def test_a_frame_is_answered_as_its_file_is() -> None:
+    image = noise(24, 32)
+    for steps in (
+        task().steps(encode(".png", image), "image/png", {"top_k": "1"}),
+        task().frame_steps(RawImage.from_rgb(image), {"top_k": "1"}),
+    ):
+        answer, ((call,),) = drive(steps, lambda call: scores((float(call.inputs[0][0, 0, 5, 6]), 0, 9, 0)))
+        np.testing.assert_allclose(call.inputs[0][0], image.transpose(2, 0, 1) / 255, rtol=1e-6)
+        assert [found["label"] for found in answer["results"][0]["predictions"]] == ["2"]
 
 
 def test_logits_go_through_softmax() -> None:

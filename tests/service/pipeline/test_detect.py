@@ -8,6 +8,7 @@ from service.cards import BatchingCard, BoxLayout, DetectCard, ModelCard, Prepro
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
 from service.models import ModelSpec, build_spec
 from service.pipeline.detect import create_detect_task
+from service.pipeline.frames import RawImage
 from service.tensors import Dim, DType, TensorSpec
 from tests.service.pipeline.forms import FORM, form, part
 from tests.service.pipeline.image_files import encode, noise
@@ -71,6 +72,14 @@ def test_boxes_are_in_pixels_of_each_image() -> None:
     (found,) = second["detections"]
     assert found["label"] == "cat"
     assert found["box"] == pytest.approx([12, 54, 52, 74])
+
+
+def test_boxes_of_a_frame_are_those_of_its_file() -> None:
+    image, row = noise(32, 64), yolov8((32, 32, 20, 10, 0.1, 0.9))
+    task = create_detect_task(spec(), max_image_pixels=10**6)
+    answer, steps = drive(task.frame_steps(RawImage.from_rgb(image), {}), lambda call: (row[np.newaxis],))
+    assert answer["results"] == detect(spec(), [row], image)
+    assert [len(calls) for calls in steps] == [1]
 
 
 def test_nothing_is_found() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from service.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+from service.pipeline.frames import RawImage
 from service.pipeline.images import ImageLoader, create_image_loader
 from tests.service.pipeline.classifiers import image_tensor, make_spec
 from tests.service.pipeline.forms import FORM, form, part
@@ -67,3 +68,12 @@ def test_errors_say_which_image_of_a_form(bad: bytes, error: type[Exception]) ->
 def test_errors_of_a_single_image_name_no_place() -> None:
     with pytest.raises(InvalidInput, match=r"^the PNG is truncated"):
         loader().load(FILES[0][:50], "image/png")
+
+
+def test_a_frame_is_the_row_that_its_file_is() -> None:
+    prepared = loader().load_frame(RawImage.from_rgb(IMAGES[1]))
+    from_file = loader().load(FILES[1], "image/png")
+    assert prepared.rows == 1
+    assert prepared.sizes == from_file.sizes
+    assert not prepared.inputs[0].flags.writeable
+    np.testing.assert_array_equal(prepared.inputs[0], from_file.inputs[0])

@@ -11,6 +11,7 @@ import pytest
 from service.cards import BatchingCard, ModelCard, OcrCard, PreprocessCard
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed, PayloadTooLarge
 from service.models import ModelSpec, build_spec
+from service.pipeline.frames import RawImage
 from service.pipeline.ocr import MAX_IMAGES, MAX_LINES_AT_ONCE, create_ocr_task
 from service.pipeline.steps import Call, Outputs
 from service.repository.composed import composed_spec
@@ -118,6 +119,13 @@ def test_lines_are_found_cut_out_and_read() -> None:
 def test_the_detector_sees_images_enlarged_twice_at_most(height: int, width: int, dims: tuple[int, int]) -> None:
     _, steps = read(task(), page(height=height, width=width))
     assert [call.dims for call in steps[0]] == [dims]
+
+
+def test_a_frame_is_read_as_its_file_is() -> None:
+    image = page((20, 20, 40, 20), (20, 60, 100, 20))
+    answer, steps = drive(task().frame_steps(RawImage.from_rgb(image), {}), run)
+    assert answer["results"] == read(task(), image)[0]
+    assert [len(calls) for calls in steps] == [1, 2]
 
 
 def test_a_page_without_text_says_nothing() -> None:
