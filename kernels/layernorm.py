@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from dataclasses import dataclass
 
 from kernels.launch import DeviceTensor, Kernels, pointers, require_tensor
@@ -16,6 +17,11 @@ BLOCK = (256, 1, 1)
 MAX_WIDTH = 8192
 PACK_BYTES = 16
 """What a thread moves at a time; all of these as in `csrc/layernorm.cu`."""
+
+
+def epsilon_bits(epsilon: float) -> int:
+    """An FP32's bits as the integer that the kernel takes, which is all that a TensorRT plugin can pass."""
+    return int.from_bytes(struct.pack("<f", epsilon), "little", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ def prepare_layernorm(
             f"rows of {width} elements of {rows.dtype.itemsize} bytes were given; the kernel takes up to {MAX_WIDTH}, "
             f"whose bytes and addresses are multiples of {PACK_BYTES}"
         )
-    arguments = [*pointers(*places), ctypes.c_int(width), ctypes.c_float(weights.epsilon)]
+    before, after = pointers(*places[:-1]), pointers(normalised)
+    arguments = [*before, ctypes.c_int(width), ctypes.c_int(epsilon_bits(weights.epsilon)), *after]
     entry = f"layernorm_{rows.dtype.value.lower()}"
     return kernels.prepare(entry, Geometry((rows.shape[0], 1, 1), BLOCK), arguments, stream=stream)
