@@ -53,6 +53,7 @@ class PreprocessCard:
         mean: per channel, subtracted after scaling, in the model's channel order.
         std: per channel, divided by, in the model's channel order.
         pad_value: 0-255 value of letterbox borders.
+        device_image_pixels: most pixels, height times width, of an image that the GPU scales.
     """
 
     resize: Resize = Resize.STRETCH
@@ -63,6 +64,7 @@ class PreprocessCard:
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     pad_value: int = 114
+    device_image_pixels: int = 1920 * 1088
 
 
 class Pooling(Enum):
@@ -242,6 +244,7 @@ class ModelCard:
         name: the name in URLs.
         task: what `/predict` makes of the model; `tensor` offers raw tensors only.
         backend: `auto`, `onnxruntime` or `tensorrt`.
+        kernels_enabled: whether the task's CUDA kernels run around a TensorRT engine, where there are any.
         labels: class names by index, for classification; empty if there are none.
         dims: per tensor its dimensions by name and extent, where the model's own names say nothing.
         bucket_sizes: padded sizes by dimension name (`batch` among them).
@@ -253,6 +256,7 @@ class ModelCard:
     name: str
     task: str = "tensor"
     backend: str = "auto"
+    kernels_enabled: bool = True
     labels: tuple[str, ...] = ()
     dims: Mapping[str, tuple[Dim, ...]] = field(default_factory=lambda: MappingProxyType({}))
     bucket_sizes: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -75,6 +75,7 @@ def load_card(folder: Path) -> ModelCard:
         name=_name(folder, card.name),
         task=card.task,
         backend=card.backend,
+        kernels_enabled=card.kernels == "auto",
         labels=read_labels(folder, card.labels) if isinstance(card.labels, str) else tuple(card.labels),
         dims=_frozen({tensor: tuple(dims) for tensor, dims in card.dims.items()}),
         bucket_sizes=_frozen({dim: tuple(sizes) for dim, sizes in card.buckets.items()}),
@@ -166,6 +167,7 @@ def _preprocess(section: PreprocessSection) -> PreprocessCard:
         mean=(section.mean[0], section.mean[1], section.mean[2]),
         std=(section.std[0], section.std[1], section.std[2]),
         pad_value=section.pad_value,
+        device_image_pixels=section.device_image_pixels,
     )
 
 

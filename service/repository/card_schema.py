@@ -247,6 +247,12 @@ class CardFile(Section):
         "one can be built from its ONNX model; else ONNX Runtime.",
         examples=["onnxruntime"],
     )
+    kernels: Literal["auto", "off"] = Field(
+        "auto",
+        description="Whether the task's CUDA kernels run before and after a TensorRT engine. `auto` runs them where the "
+        "task has some for this model and this machine can compile them; `off` leaves their work to the CPU.",
+        examples=["off"],
+    )
     labels: str | list[str] = Field(
         [],
         description="Class names by index: a list, or the name of a UTF-8 file inside the model's folder, one name "

@@ -20,6 +20,9 @@ from service.cards import (
 
 MAX_EXTENT = 2**31 - 1
 
+MAX_DEVICE_IMAGE_PIXELS = 1 << 26
+"""Of which one, at 3 bytes a pixel, still fits the 256 MiB that a lane has for the media of a batch."""
+
 _PREPROCESS = PreprocessCard()
 _TEXT = TextCard()
 _POOLING = PoolingCard()
@@ -77,6 +80,15 @@ class PreprocessSection(Section):
     )
     pad_value: int = Field(
         _PREPROCESS.pad_value, ge=0, le=255, description="Value of letterbox borders, before scaling.", examples=[0]
+    )
+    device_image_pixels: int = Field(
+        _PREPROCESS.device_image_pixels,
+        ge=1,
+        le=MAX_DEVICE_IMAGE_PIXELS,
+        description="Most pixels, height times width, of an image that the task's kernels scale on a GPU; larger ones "
+        "are scaled on the host. Every row of a batch has room for so many, and batches that exceed "
+        "256 MiB of it are not formed there.",
+        examples=[8_294_400],
     )
 
     @model_validator(mode="after")

@@ -55,6 +55,12 @@ def test_every_key_is_taken(folder: Path) -> None:
     assert card.members == {"detector": "det", "recognizer": "rec"}
 
 
+def test_what_runs_on_a_gpu_is_said_by_two_keys(folder: Path) -> None:
+    card = load(folder, 'kernels = "off"\n[preprocess]\ndevice_image_pixels = 67108864\n')
+    assert (card.kernels_enabled, card.preprocess.device_image_pixels) == (False, 1 << 26)
+    assert load(folder, 'kernels = "auto"').kernels_enabled
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -69,6 +75,8 @@ def test_every_key_is_taken(folder: Path) -> None:
         ('task = "ocr"', "needs an [ocr] table that names its models"),
         ('task = "ocr"\n[ocr]\ndetector = "det"', "needs an [ocr] table that names its models"),
         (OCR + "pixel_threshold = 0.0", "ocr.pixel_threshold: got 0.0"),
+        ('kernels = "on"', "kernels: got \"on\", must be 'auto' or 'off'"),
+        ("[preprocess]\ndevice_image_pixels = 67108865", "preprocess.device_image_pixels: got 67108865"),
     ],
 )
 def test_mistakes_are_named(folder: Path, text: str, words: str) -> None:
