@@ -249,8 +249,8 @@ class CardFile(Section):
     )
     kernels: Literal["auto", "off"] = Field(
         "auto",
-        description="Whether the task's CUDA kernels run before and after a TensorRT engine. `auto` runs them where the "
-        "task has some for this model and this machine can compile them; `off` leaves their work to the CPU.",
+        description="Whether the task's CUDA kernels run before and after a TensorRT engine. `auto` runs them where "
+        "the task has some for this model and this machine can compile them; `off` leaves their work to the CPU.",
         examples=["off"],
     )
     labels: str | list[str] = Field(

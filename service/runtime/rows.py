@@ -89,6 +89,13 @@ class TensorPlan:
         return region
 
 
+def tensor_plan(spec: ModelSpec, tensor: TensorSpec, pad: np.generic | str) -> TensorPlan:
+    """The plan of any tensor whose dimensions have the model's names; `pad` is what an input is filled up with."""
+    names = spec.buckets.dim_names
+    axes = tuple((axis, names.index(str(dim))) for axis, dim in enumerate(tensor.dims) if dim in names)
+    return TensorPlan(tensor, spec.has_batch_dim and tensor.dims[:1] == (BATCH_DIM,), axes, pad)
+
+
 def input_plans(spec: ModelSpec) -> tuple[TensorPlan, ...]:
     """The plan of every input.
 
@@ -96,14 +103,14 @@ def input_plans(spec: ModelSpec) -> tuple[TensorPlan, ...]:
         CardError: a pad value does not fit its input.
     """
     return tuple(
-        _plan(spec, tensor, pad.decode() if isinstance(pad, bytes) else pad)
+        tensor_plan(spec, tensor, pad.decode() if isinstance(pad, bytes) else pad)
         for tensor, pad in zip(spec.inputs, pad_values(spec), strict=True)
     )
 
 
 def output_plans(spec: ModelSpec) -> tuple[TensorPlan, ...]:
     """The plan of every output: an axis is cropped where it bears the name of an input's dimension."""
-    return tuple(_plan(spec, tensor, "") for tensor in spec.outputs)
+    return tuple(tensor_plan(spec, tensor, "") for tensor in spec.outputs)
 
 
 def gather(batch: Batch, plans: tuple[TensorPlan, ...], host_inputs: tuple[HostArray, ...]) -> None:
@@ -166,12 +173,6 @@ def misfit(spec: ModelSpec, bucket: Bucket, output_shapes: Sequence[tuple[int, .
                 f"{bucket.padded_size}, so its rows are not the batch's; set max_batch_size = 0 in [batching]"
             )
     return None
-
-
-def _plan(spec: ModelSpec, tensor: TensorSpec, pad: np.generic | str) -> TensorPlan:
-    names = spec.buckets.dim_names
-    axes = tuple((axis, names.index(str(dim))) for axis, dim in enumerate(tensor.dims) if dim in names)
-    return TensorPlan(tensor, spec.has_batch_dim and tensor.dims[:1] == (BATCH_DIM,), axes, pad)
 
 
 def _text(values: HostArray) -> HostArray:

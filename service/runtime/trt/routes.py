@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,24 @@ DIRECT_FROM_BYTES = 64 << 10
 
 IsPageLocked: TypeAlias = Callable[[int, int], bool]
 """Whether so many bytes at an address can be copied by the device itself."""
+
+
+class Piece(Protocol):
+    """Bytes of a batch that are written into pinned memory before the device copies them."""
+
+    @property
+    def offset(self) -> int:
+        """Where they begin in the bucket's buffers."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written, padding included."""
+
+    def copy(self) -> None:
+        """Writes them; on any thread."""
+
+    def cut(self, limit_bytes: int) -> Iterator[Piece]:
+        """Itself, or pieces of at least `limit_bytes` but for the last, in the order of their offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,15 @@ class Gathered:
         """Writes them."""
         self.place.plan.copy_in(self.place.host, self.values, self.row, self.request.dims)
 
+    def cut(self, limit_bytes: int) -> Iterator[Gathered]:
+        """Cut between rows."""
+        if not self.place.plan.has_rows or self.nbytes <= limit_bytes:
+            yield self
+            return
+        rows = -(-limit_bytes // self.place.row_bytes)
+        for first in range(0, len(self.values), rows):
+            yield Gathered(self.place, self.values[first : first + rows], self.row + first, self.request)
+
 
 @dataclass(frozen=True, slots=True)
 class Padding:
@@ -96,6 +123,40 @@ class Padding:
         """Fills them."""
         self.place.host[self.row :] = self.place.plan.pad
 
+    def cut(self, limit_bytes: int) -> Iterator[Padding]:
+        """Never cut: filling is quicker than copying."""
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes that go into pinned memory as they are.
+
+    Attributes:
+        pinned: uint8[n], where they go.
+        values: uint8[n], what goes there.
+        offset: of `pinned` in the bucket's buffers.
+    """
+
+    pinned: HostArray
+    values: HostArray
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written."""
+        return self.values.nbytes
+
+    def copy(self) -> None:
+        """Writes them."""
+        np.copyto(self.pinned, self.values)
+
+    def cut(self, limit_bytes: int) -> Iterator[Block]:
+        """Cut anywhere."""
+        for first in range(0, self.nbytes, limit_bytes):
+            part = slice(first, first + limit_bytes)
+            yield Block(self.pinned[part], self.values[part], self.offset + first)
+
 
 @dataclass(slots=True)
 class Route:
@@ -107,7 +168,7 @@ class Route:
         fills: `(offset, byte, nbytes)` of padding that the device fills by itself.
     """
 
-    work: list[Gathered | Padding] = field(default_factory=list)
+    work: list[Piece] = field(default_factory=list)
     direct: list[tuple[int, int, int]] = field(default_factory=list)
     fills: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -122,11 +183,11 @@ class Round:
         nbytes: of all pieces.
     """
 
-    pieces: list[Gathered | Padding] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     nbytes: int = 0
 
-    def add(self, piece: Gathered | Padding) -> None:
+    def add(self, piece: Piece) -> None:
         """Takes the piece that follows the last one."""
         offset, end = piece.offset, piece.offset + piece.nbytes
         if self.ranges and offset - self.ranges[-1][1] < ALIGNMENT_BYTES:
@@ -168,33 +229,23 @@ def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPa
     return route
 
 
-def rounds(work: Sequence[Gathered | Padding], round_bytes: int, piece_bytes: int) -> Iterator[Round]:
+def rounds(work: Sequence[Piece], round_bytes: int, piece_bytes: int) -> Iterator[Round]:
     """Divides work into rounds.
 
     Args:
         work: of a route.
         round_bytes: about the least that makes a round; the last one may be smaller.
-        piece_bytes: what is larger is cut between rows, so that several threads can share it.
+        piece_bytes: what is larger is cut where it can be, so that several threads can share it.
     """
     gathered = Round()
     for each in work:
-        for piece in _cut(each, piece_bytes):
+        for piece in each.cut(piece_bytes):
             gathered.add(piece)
             if gathered.nbytes >= round_bytes:
                 yield gathered
                 gathered = Round()
     if gathered.pieces:
         yield gathered
-
-
-def _cut(work: Gathered | Padding, limit_bytes: int) -> Iterator[Gathered | Padding]:
-    """Itself, or pieces of at least `limit_bytes` but for the last."""
-    if isinstance(work, Padding) or not work.place.plan.has_rows or work.nbytes <= limit_bytes:
-        yield work
-        return
-    rows = -(-limit_bytes // work.place.row_bytes)
-    for first in range(0, len(work.values), rows):
-        yield Gathered(work.place, work.values[first : first + rows], work.row + first, work.request)
 
 
 def _pad(route: Route, padding: Padding, offset: int) -> None:
