@@ -1,7 +1,7 @@
 """Execution contexts, each bound for life: profile, then all shapes, then scratch and addresses, and never again.
 
 A CUDA Graph that was captured from a context is defined only as long as nobody changes that context. So every graph has
-a context of its own, and what several contexts need but cannot share across streams, the scratch, comes from the lane.
+a context of its own, and what several contexts need but cannot use at the same time, the scratch, comes from the lane.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Context:
         """Gives the context its scratch and every tensor its device address, a multiple of 256.
 
         Args:
-            scratch: shared with contexts that run on the same stream alone; None if the profile needs none.
+            scratch: shared with contexts that never run at the same time alone; None if the profile needs none.
             addresses: by tensor: inputs, and the outputs whose sizes do not depend on the data.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A lane on the GPU: one thread, one stream that computes, one per direction of copies, two batches in flight."""
+"""A lane on the GPU: one thread, two batches in flight, each on a stream of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
-from service.runtime.cuda.stream import Stream
 from service.runtime.protocol import Ticket
 from service.runtime.rows import input_plans, output_plans
 from service.runtime.trt.buffers import BufferSet, Layout
+from service.runtime.trt.chain import Chain, Marks
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.graph_budget import DEFAULT_SHARE
-from service.runtime.trt.launch import LaneParts, LaneStreams, Launch
+from service.runtime.trt.launch import LaneParts, Launch
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.results import take_results
 from service.runtime.trt.runs import BucketRun
@@ -47,9 +47,9 @@ class _InFlight:
 class TensorRTLane:
     """Runs batches in contexts of its own. Implements `runtime.protocol.Lane`; depth 2.
 
-    Every bucket has, for each of the two buffer sets, a context that nobody changes after its graph was captured. All
-    of them share one scratch, which is safe because all of them execute on one stream. Copies have streams of their
-    own: on the same one the next batch's upload would wait for this batch's kernels.
+    Every bucket has, for each of the two buffer sets, a context that nobody changes after its graph was captured. The
+    sets have streams of their own, so that one batch is copied while the other is computed; the engine's work itself
+    waits for that of the batch before, because all contexts share one scratch.
 
     Attributes:
         is_dead: the device is lost to this process; every later call fails.
@@ -73,7 +73,6 @@ class TensorRTLane:
         self._output_plans = output_plans(spec)
         self._shapes: dict[Bucket, BucketShapes] = {}
         self._stack = ExitStack()
-        self._streams: LaneStreams | None = None
         self._scratch: DeviceBuffer | None = None
         self._sets: tuple[BufferSet, ...] = ()
         self._graph_budget_bytes = 0
@@ -83,7 +82,7 @@ class TensorRTLane:
         self._warm = WarmBuckets(spec.name, self._tally)
 
     def open(self, shapes: Sequence[BucketShapes], *, device: int) -> None:
-        """Allocates streams, scratch and both buffer sets, large enough for every bucket, on the lane's thread.
+        """Allocates scratch and both buffer sets, large enough for every bucket, on the lane's thread.
 
         Args:
             shapes: every bucket that the lane will run.
@@ -103,7 +102,6 @@ class TensorRTLane:
         output_bytes = max(1, *(Layout.of(spec.outputs, each.buffered_outputs).nbytes for each in shapes))
         needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
         with ExitStack() as stack:
-            self._streams = LaneStreams(*(stack.enter_context(Stream(cuda)) for _ in range(3)))
             if needed_bytes:
                 self._scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes))
                 self._tally.set_memory(MemoryOwner.SCRATCH, needed_bytes)
@@ -131,16 +129,17 @@ class TensorRTLane:
         """
         if bucket in self._warm:
             return
-        made: list[BucketRun] = []
+        made = ExitStack()
         try:
-            warmed = [self._warm_run(bucket, buffers, made) for buffers in self._sets]
+            warmed = [self._warm_launch(bucket, turn, made) for turn in range(LANE_DEPTH)]
         except Exception as error:
             lost = self._settle(error)
             if lost is not None:
                 raise lost from error
-            for run in made if self._death is None else ():
-                run.close()
+            if self._death is None:
+                made.close()
             raise
+        self._stack.callback(made.close)
         miss = next((miss for _, miss in warmed if miss is not None), None)
         launches = [launch for launch, _ in warmed]
         self._warm.add(bucket, launches, miss, budget_bytes=self._graph_budget_bytes)
@@ -167,7 +166,7 @@ class TensorRTLane:
             raise
         run = launch.run
         self._tally.add_batch(
-            batch.bucket, is_replay=run.graph is not None, h2d_bytes=launch.h2d_bytes, d2h_bytes=run.d2h_bytes
+            batch.bucket, is_replay=launch.chain.graph is not None, h2d_bytes=launch.h2d_bytes, d2h_bytes=run.d2h_bytes
         )
         if run.data_dependent is not None:
             self._warm.count_memory(self._sets)
@@ -210,7 +209,7 @@ class TensorRTLane:
         return self._tally.figures()
 
     def close(self) -> None:
-        """Frees graphs, contexts, buffers and streams, in this order; idempotent.
+        """Frees graphs, contexts and buffers with their streams, in this order; idempotent.
 
         Where the device is known to be lost nothing is freed: no call that it had to answer is made, for it may never
         answer.
@@ -218,13 +217,13 @@ class TensorRTLane:
         Raises:
             DeviceError: the device turns out to be lost.
         """
-        streams, self._streams = self._streams, None
+        sets, self._sets = self._sets, ()
         self._tally.forget_memory()
         if self._death is not None:
             return
-        for stream in streams.all if streams is not None else ():
+        for buffers in sets:
             try:
-                stream.sync()
+                buffers.stream.sync()
             except DeviceError as error:
                 self._note(error)
                 if error.is_sticky:
@@ -238,24 +237,24 @@ class TensorRTLane:
                 raise
             _log.warning("model '%s': a lane was not freed completely: %s", self._spec.name, error.message)
 
-    def _warm_run(self, bucket: Bucket, buffers: BufferSet, made: list[BucketRun]) -> tuple[Launch, GraphMiss | None]:
-        """A run that the lane will close, with its calls prepared, and why it has no graph; it is put into `made`."""
-        streams = self._streams
-        assert streams is not None, "a lane is warmed between open and close"
-        compute = streams.compute
-        run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
-        self._stack.callback(run.close)
-        made.append(run)
-        free_before = self._cuda.memory_info().free_bytes
+    def _warm_launch(self, bucket: Bucket, turn: int, made: ExitStack) -> tuple[Launch, GraphMiss | None]:
+        """A launch on one buffer set, and why it has no graph; what is made for it is closed by `made`."""
+        cuda, buffers = self._cuda, self._sets[turn]
+        run = BucketRun(cuda, self._engine, self._spec, self._shapes[bucket], buffers)
+        made.callback(run.close)
+        marks = Marks(self._sets[turn - 1].computed, buffers.launched, buffers.computed)
+        free_before = cuda.memory_info().free_bytes
         try:
-            run.bind(self._scratch, stream=compute)
+            run.bind(self._scratch, stream=buffers.stream)
         except ModelLoadFailed as error:  # of this bucket alone: the engine is loaded, and others may have room
             raise ExecutionFailed(error.message) from error
-        miss = run.warm_up(stream=compute)
-        taken_bytes = free_before - self._cuda.memory_info().free_bytes - run.graph_bytes - run.data_dependent_bytes
+        chain = Chain(cuda, run, stream=buffers.stream, marks=marks)
+        made.callback(chain.close_graph)
+        miss = chain.warm_up()
+        taken_bytes = free_before - cuda.memory_info().free_bytes - chain.graph_bytes - run.data_dependent_bytes
         run.context_bytes = max(0, taken_bytes)
-        parts = LaneParts(self._cuda, streams, self._input_plans, self._threads, self._clock)
-        return Launch(run, parts), miss
+        parts = LaneParts(cuda, self._input_plans, self._threads, self._clock)
+        return Launch(run, chain, parts), miss
 
     def _next_launch(self, bucket: Bucket) -> Launch:
         self._refuse_if_lost()
@@ -290,9 +289,9 @@ class TensorRTLane:
         if isinstance(error, DeviceError) and error.is_sticky:
             self._note(error)
             return None
-        for stream in self._streams.all if self._streams is not None else ():
+        for buffers in self._sets:
             try:
-                stream.sync()
+                buffers.stream.sync()
             except DeviceError as later:
                 if later.is_sticky:
                     lost = DeviceError(f"{later.message}, which was found after: {error}", is_sticky=True)

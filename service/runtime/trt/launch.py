@@ -1,15 +1,15 @@
-"""One bucket on one buffer set, on its way through a lane's three streams: every call of it prepared beforehand."""
+"""One bucket on one buffer set: how its batches are started, every call of it prepared beforehand."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from service.requests import Batch, Clock
-from service.runtime.cuda.calls import PreparedCall, run_calls
+from service.runtime.cuda.calls import run_calls
 from service.runtime.cuda.copies import copy_batch_h2d, fill, prepare_h2d
 from service.runtime.cuda.device import Cuda
-from service.runtime.cuda.stream import Stream
 from service.runtime.rows import TensorPlan, gather
+from service.runtime.trt.chain import Chain
 from service.runtime.trt.copy_threads import PARALLEL_FROM_BYTES, CopyThreads
 from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, rounds, route_batch
 from service.runtime.trt.runs import BucketRun
@@ -22,33 +22,17 @@ ROUND_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class LaneStreams:
-    """A lane's streams: on one alone, the upload of the next batch would wait for this one's kernels."""
-
-    upload: Stream
-    compute: Stream
-    download: Stream
-
-    @property
-    def all(self) -> tuple[Stream, ...]:
-        """Every stream, in the order of a batch's way."""
-        return (self.upload, self.compute, self.download)
-
-
-@dataclass(frozen=True, slots=True)
 class LaneParts:
     """What all launches of one lane have in common.
 
     Attributes:
         cuda: the process's CUDA.
-        streams: the lane's.
         plans: how requests lie in each input.
         threads: they help to gather.
         clock: the lane's.
     """
 
     cuda: Cuda
-    streams: LaneStreams
     plans: tuple[TensorPlan, ...]
     threads: CopyThreads
     clock: Clock
@@ -58,52 +42,41 @@ class Launch:
     """Starts batches of one bucket on one buffer set; used by the lane's thread.
 
     Attributes:
-        run: context, graph and buffers.
+        run: context and buffers.
+        chain: what happens on the device once the rows are there.
         h2d_bytes: copied to the device for the latest batch.
         begun: when the host gave its upload to the device, on the lane's clock.
     """
 
-    def __init__(self, run: BucketRun, parts: LaneParts) -> None:
+    def __init__(self, run: BucketRun, chain: Chain, parts: LaneParts) -> None:
         self._cuda = parts.cuda
         self._clock = parts.clock
         self._plans = parts.plans
         self._threads = parts.threads
-        self._streams = parts.streams
+        self._stream = run.buffers.stream
         self._places = tuple(
             InputPlace.of(plan, host, offset)
             for plan, host, offset in zip(parts.plans, run.host_inputs, run.input_offsets, strict=True)
         )
         self.run = run
+        self.chain = chain
         self.h2d_bytes = 0
         self.begun = 0
         self.prepare()
 
     def prepare(self) -> None:
-        """Prepares all calls; again where the run has lost its graph."""
-        run, buffers = self.run, self.run.buffers
-        upload, compute, download = self._streams.upload, self._streams.compute, self._streams.download
-        copy_in = (buffers.device_inputs.address, buffers.pinned_inputs.address, run.h2d_bytes)
-        self._begin = (buffers.begun.prepare_record(stream=upload),)
-        self._copy_in = (prepare_h2d(self._cuda, *copy_in, stream=upload),)
-        self._hand_over = (
-            buffers.uploaded.prepare_record(stream=upload),
-            compute.prepare_wait(buffers.uploaded),
-            buffers.launched.prepare_record(stream=compute),
-        )
-        self._finish = (
-            buffers.computed.prepare_record(stream=compute),
-            download.prepare_wait(buffers.computed),
-        )
-        self._copy_out = run.prepare_download(stream=download)
-        self._end = (buffers.done.prepare_record(stream=download),)
-        self._replay: tuple[PreparedCall, ...] = ()
-        if run.graph is not None:
-            self._replay = (run.graph.prepare_launch(stream=compute),)
-        before = (*self._begin, *self._copy_in, *self._hand_over)
-        self._everything = (*before, *self._replay, *self._finish, *self._copy_out, *self._end)
+        """Prepares all calls; again where the chain has lost its graph."""
+        buffers, stream = self.run.buffers, self._stream
+        copy_in = (buffers.device_inputs.address, buffers.pinned_inputs.address, self.run.h2d_bytes)
+        self._begin = (buffers.begun.prepare_record(stream=stream),)
+        self._copy_in = (prepare_h2d(self._cuda, *copy_in, stream=stream),)
+        self._end = (buffers.done.prepare_record(stream=stream),)
+        self._replay = self.chain.prepare_replay()
+        self._replay_to_end = (*self._replay, *self._end)
+        self._everything = (*self._begin, *self._copy_in, *self._replay_to_end)
 
     def start(self, batch: Batch) -> None:
-        """Gives upload, execution and download to the streams, without waiting for any.
+        """Gives upload, execution and download to the stream, without waiting for any.
 
         What does not go to the device from where it lies is copied into pinned memory first. Where that is much, the
         device already copies one part of it while the host gathers the next.
@@ -126,36 +99,30 @@ class Launch:
         self._execute()
 
     def _start_large(self, batch: Batch) -> None:
-        upload = self._streams.upload
+        stream = self._stream
         device, pinned = self.run.buffers.device_inputs.address, self.run.buffers.pinned_inputs.address
         route = route_batch(batch, self._places, self._cuda.page_locked.covers)
         self.begun = self._clock()
         run_calls(self._cuda, self._begin)
         copies = [(device + offset, address, nbytes) for offset, address, nbytes in route.direct]
-        copy_batch_h2d(self._cuda, copies, stream=upload)
+        copy_batch_h2d(self._cuda, copies, stream=stream)
         for offset, byte, nbytes in route.fills:
-            fill(self._cuda, device + offset, byte, nbytes, stream=upload)
+            fill(self._cuda, device + offset, byte, nbytes, stream=stream)
         self.h2d_bytes = sum(nbytes for _, _, nbytes in route.direct)
         total_bytes = sum(each.nbytes for each in route.work)
         round_bytes = max(ROUND_BYTES, -(-total_bytes // ROUNDS))
         for part in rounds(route.work, round_bytes, self._threads.share_bytes(min(total_bytes, round_bytes))):
             self._threads.copy(part.pieces, part.nbytes)
             staged = [(device + offset, pinned + offset, end - offset) for offset, end in part.ranges]
-            copy_batch_h2d(self._cuda, staged, stream=upload)
+            copy_batch_h2d(self._cuda, staged, stream=stream)
             self.h2d_bytes += sum(end - offset for offset, end in part.ranges)
         self._execute()
 
     def _execute(self) -> None:
-        run_calls(self._cuda, self._hand_over)
         if self._replay:
-            run_calls(self._cuda, self._replay)
-        else:
-            self.run.execute_eagerly(stream=self._streams.compute)
-        run_calls(self._cuda, self._finish)
-        if self.run.data_dependent is None:
-            run_calls(self._cuda, self._copy_out)
-        else:
-            self.run.download(stream=self._streams.download)
+            run_calls(self._cuda, self._replay_to_end)
+            return
+        self.chain.execute_eagerly()
         run_calls(self._cuda, self._end)
 
     def _is_small(self, batch: Batch) -> bool:

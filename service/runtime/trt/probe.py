@@ -6,15 +6,17 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 
 from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
-from service.runtime.cuda.stream import Event, Stream
+from service.runtime.cuda.stream import Event
 from service.runtime.probe import LaunchTimes
 from service.runtime.trt.buffers import BufferSet, Layout
+from service.runtime.trt.chain import Chain
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.profiles import BucketShapes
@@ -32,10 +34,11 @@ class TensorRTProbe:
     """
 
     def __init__(
-        self, run: BucketRun, stream: Stream, events: tuple[Event, Event], stack: ExitStack, clock: Clock
+        self, run: BucketRun, chain: Chain, events: tuple[Event, Event], stack: ExitStack, clock: Clock
     ) -> None:
         self._run = run
-        self._stream = stream
+        self._chain = chain
+        self._stream = run.buffers.stream
         self._begun, self._ended = events
         self._stack = stack
         self._clock = clock
@@ -68,7 +71,6 @@ class TensorRTProbe:
         cuda.use_device(device)
         needed_bytes = scratch_bytes(engine, shapes.profile)
         with ExitStack() as stack:
-            stream = stack.enter_context(Stream(cuda))
             events = [stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(2)]
             scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes)) if needed_bytes else None
             buffers = BufferSet(
@@ -79,27 +81,29 @@ class TensorRTProbe:
             stack.callback(buffers.close)
             run = BucketRun(cuda, engine, spec, shapes, buffers)
             stack.callback(run.close)
-            run.bind(scratch, stream=stream)
-            miss = run.warm_up(stream=stream)
-            probe = cls(run, stream, (events[0], events[1]), stack.pop_all(), clock)
+            run.bind(scratch, stream=buffers.stream)
+            chain = Chain(cuda, run, stream=buffers.stream)
+            stack.callback(chain.close_graph)
+            miss = chain.warm_up()
+            probe = cls(run, chain, (events[0], events[1]), stack.pop_all(), clock)
         probe.graph_miss = None if miss is None else miss.detail
         return probe
 
     def replay(self, launches: int) -> LaunchTimes | None:
         """Times replays of the bucket's graph, one after another; None where it has none."""
-        return None if self._run.graph is None else self._timed(self._run.execute, launches)
+        return None if self._chain.graph is None else self._timed(self._chain.replay, launches)
 
     def eager(self, launches: int) -> LaunchTimes:
         """Times enqueues without the graph, one after another."""
-        return self._timed(self._run.execute_eagerly, launches)
+        return self._timed(self._chain.execute_eagerly, launches)
 
     def h2d(self, launches: int) -> LaunchTimes:
         """Times uploads of the bucket's inputs from pinned memory."""
-        return self._timed(self._run.upload, launches)
+        return self._timed(partial(self._run.upload, stream=self._stream), launches)
 
     def d2h(self, launches: int) -> LaunchTimes:
         """Times downloads of the bucket's outputs to pinned memory."""
-        return self._timed(self._run.download, launches)
+        return self._timed(partial(self._run.download, stream=self._stream), launches)
 
     def close(self) -> None:
         """Frees everything; idempotent."""
@@ -113,7 +117,7 @@ class TensorRTProbe:
     ) -> None:
         self.close()
 
-    def _timed(self, launch: Callable[..., None], launches: int) -> LaunchTimes:
+    def _timed(self, launch: Callable[[], None], launches: int) -> LaunchTimes:
         host_ns: list[int] = []
         device_ns: list[float] = []
         for first in range(0, launches, ROUND_LAUNCHES):
@@ -121,12 +125,12 @@ class TensorRTProbe:
             device_ns.append(self._round(launch, count, host_ns) / count)
         return LaunchTimes(device_ns=float(statistics.median(device_ns)), host_ns=float(statistics.median(host_ns)))
 
-    def _round(self, launch: Callable[..., None], count: int, host_ns: list[int]) -> int:
+    def _round(self, launch: Callable[[], None], count: int, host_ns: list[int]) -> int:
         """Nanoseconds on the device from the first of `count` launches to the end of the last."""
         self._begun.record(stream=self._stream)
         for _ in range(count):
             before_ns = self._clock()
-            launch(stream=self._stream)
+            launch()
             host_ns.append(self._clock() - before_ns)
         self._ended.record(stream=self._stream)
         self._stream.sync()

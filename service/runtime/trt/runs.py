@@ -1,16 +1,14 @@
-"""One bucket on one buffer set: a context bound to both for life, and the CUDA Graph that was captured from it."""
+"""One bucket on one buffer set: a context bound to both for life, and the copies of its inputs and outputs."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from service.device_figures import GraphMiss, MissReason
 from service.errors import ExecutionFailed
 from service.models import ModelSpec
 from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill, prepare_d2h
 from service.runtime.cuda.device import Cuda
-from service.runtime.cuda.graph import CaptureFailed, Graph, capture
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
 from service.runtime.synthetic import SEED, synthetic_values
@@ -30,9 +28,9 @@ class BucketRun:
     Attributes:
         buffers: the set that it is bound to.
         host_inputs: dtype[padded shape] pinned, per input; to be filled before `upload`.
-        graph: what `execute` replays; None makes it enqueue.
         context_bytes: device memory that its context took, as its owner measured.
-        data_dependent: the outputs whose sizes depend on the data; None where there are none.
+        sized_by_data: names of the outputs whose sizes depend on the data.
+        data_dependent: their memory; None where there are none.
     """
 
     def __init__(self, cuda: Cuda, engine: Engine, spec: ModelSpec, shapes: BucketShapes, buffers: BufferSet) -> None:
@@ -44,7 +42,6 @@ class BucketRun:
         self._context: Context | None = None
         self._call = f"a batch of model '{spec.name}' in bucket {shapes.bucket.label}"
         self.buffers = buffers
-        self.graph: Graph | None = None
         self.context_bytes = 0
         self.host_inputs: tuple[HostArray, ...] = tuple(
             buffers.pinned_inputs.host(tensor.dtype.numpy, shape, offset)
@@ -57,7 +54,7 @@ class BucketRun:
         sized_by_data = [
             tensor for tensor, shape in zip(engine.outputs, shapes.outputs, strict=True) if is_data_dependent(shape)
         ]
-        self._sized_by_data = {tensor.name for tensor in sized_by_data}
+        self.sized_by_data = {tensor.name for tensor in sized_by_data}
         self.data_dependent: DataDependentOutputs | None = None
         if sized_by_data:
             self.data_dependent = DataDependentOutputs(cuda, engine.flavour.module, sized_by_data)
@@ -68,7 +65,7 @@ class BucketRun:
         if self.data_dependent is None:
             return self._host_outputs
         return tuple(
-            self.data_dependent.host(tensor.name) if tensor.name in self._sized_by_data else host
+            self.data_dependent.host(tensor.name) if tensor.name in self.sized_by_data else host
             for tensor, host in zip(self._engine.outputs, self._host_outputs, strict=True)
         )
 
@@ -76,8 +73,8 @@ class BucketRun:
         """Makes the context and binds it: profile, shapes, scratch, addresses.
 
         Args:
-            scratch: shared by all runs of the lane, which execute on one stream.
-            stream: the one that they execute on.
+            scratch: shared by all runs of the lane, whose engines execute one after another.
+            stream: the one that this one executes on.
 
         Raises:
             ModelLoadFailed: TensorRT refuses.
@@ -90,17 +87,12 @@ class BucketRun:
             for tensor, offset in zip(engine.inputs, self._inputs.offsets, strict=True)
         }
         for tensor, offset in zip(engine.outputs, self._outputs.offsets, strict=True):
-            if tensor.name not in self._sized_by_data:
+            if tensor.name not in self.sized_by_data:
                 addresses[tensor.name] = buffers.device_outputs.address + offset
         self._context.bind_memory(scratch, addresses)
         if self.data_dependent is not None:
-            most_bytes = self._context.bind_allocator(self._sized_by_data, self.data_dependent.native)
+            most_bytes = self._context.bind_allocator(self.sized_by_data, self.data_dependent.native)
             self.data_dependent.reserve(most_bytes)
-
-    @property
-    def graph_bytes(self) -> int:
-        """Device memory that its graph took, as measured around the capture; 0 where there is none."""
-        return self.graph.device_bytes if self.graph is not None else 0
 
     @property
     def data_dependent_bytes(self) -> int:
@@ -134,31 +126,39 @@ class BucketRun:
             stream=stream,
         )
 
+    def fill_inputs(self) -> None:
+        """Puts synthetic values into the pinned inputs, the same every time."""
+        rng = np.random.default_rng(SEED)
+        for tensor, host in zip(self._engine.inputs, self.host_inputs, strict=True):
+            host[...] = synthetic_values(rng, tensor.dtype, host.shape)
+
+    def poison_outputs(self, *, stream: Stream) -> None:
+        """Overwrites what an earlier run left on the device."""
+        if self._outputs.nbytes:
+            fill(self._cuda, self.buffers.device_outputs.address, _POISON, self._outputs.nbytes, stream=stream)
+
+    def enqueue(self, *, stream: Stream) -> bool:
+        """Gives the engine's work to the stream; False if TensorRT refuses, which `take_errors` explains."""
+        assert self._context is not None, "bind comes before the first run"
+        return self._context.enqueue(stream=stream)
+
     def execute(self, *, stream: Stream) -> None:
-        """Replays the graph, or enqueues where there is none.
-
-        Raises:
-            ExecutionFailed: TensorRT refuses the batch; the run can be used again.
-            DeviceError: CUDA refuses the launch, or earlier work failed.
-        """
-        if self.graph is not None:
-            self.graph.launch(stream=stream)
-        else:
-            self.execute_eagerly(stream=stream)
-
-    def execute_eagerly(self, *, stream: Stream) -> None:
-        """Enqueues, whether there is a graph or not.
+        """`enqueue`, whose refusal is an error.
 
         Raises:
             ExecutionFailed: TensorRT refuses the batch; the run can be used again.
             DeviceError: there is no memory for an output whose size depends on the data.
         """
-        is_enqueued = self._enqueue(stream)
+        is_enqueued = self.enqueue(stream=stream)
         failure = self.data_dependent.take_failure() if self.data_dependent is not None else None
         if failure is not None:
             self._engine.errors.clear()
             raise failure
         trt_check(is_enqueued, self._call, self._engine.errors, ExecutionFailed)
+
+    def take_errors(self) -> str:
+        """What TensorRT said of the latest failure."""
+        return self._engine.errors.take()
 
     def download(self, *, stream: Stream) -> None:
         """Copies the outputs to the host: all tensors at once, but for those whose sizes depend on the data."""
@@ -166,8 +166,7 @@ class BucketRun:
         if nbytes:
             pinned, device = buffers.pinned_outputs.address, buffers.device_outputs.address
             copy_d2h(self._cuda, pinned, device, nbytes, stream=stream)
-        if self.data_dependent is not None:
-            self.data_dependent.download(stream=stream)
+        self.download_sized_by_data(stream=stream)
 
     def prepare_download(self, *, stream: Stream) -> tuple[PreparedCall, ...]:
         """`download` for later; without the outputs whose sizes depend on the data."""
@@ -176,59 +175,14 @@ class BucketRun:
         pinned, device = self.buffers.pinned_outputs.address, self.buffers.device_outputs.address
         return (prepare_d2h(self._cuda, pinned, device, self._outputs.nbytes, stream=stream),)
 
-    def warm_up(self, *, stream: Stream) -> GraphMiss | None:
-        """Runs once eagerly, captures, and keeps the graph if its replay gives the same bits.
-
-        Returns:
-            None, or why the run stays eager.
-
-        Raises:
-            ExecutionFailed: the model does not run in this shape at all.
-            DeviceError: CUDA failed for good.
-        """
-        rng = np.random.default_rng(SEED)
-        for tensor, host in zip(self._engine.inputs, self.host_inputs, strict=True):
-            host[...] = synthetic_values(rng, tensor.dtype, host.shape)
-        eager = self._run_once(stream)
-        if self._sized_by_data:
-            names = ", ".join(f"'{name}'" for name in sorted(self._sized_by_data))
-            return GraphMiss(MissReason.DATA_DEPENDENT, f"the size of {names} depends on the data")
-        try:
-            self.graph = capture(self._cuda, lambda: self._enqueue(stream), stream=stream)
-        except CaptureFailed as failure:
-            words = f"cannot be captured: {failure.reason}; TensorRT: {self._engine.errors.take()}"
-            return GraphMiss(MissReason.NOT_CAPTURABLE, words)
-        if self._run_once(stream) == eager:
-            return None
-        self.close_graph()
-        return GraphMiss(MissReason.REPLAY_DIFFERS, "the replay of its graph differs from the eager run")
-
-    def close_graph(self) -> None:
-        """Goes back to eager execution; idempotent. No replay may be running."""
-        graph, self.graph = self.graph, None
-        if graph is not None:
-            graph.close()
+    def download_sized_by_data(self, *, stream: Stream) -> None:
+        """Copies the outputs to the host whose sizes the latest run has told, if there are any."""
+        if self.data_dependent is not None:
+            self.data_dependent.download(stream=stream)
 
     def close(self) -> None:
-        """Drops the graph, then the context it was captured from; idempotent. Nothing of it may be running."""
-        try:
-            self.close_graph()
-        finally:
-            if self._context is not None:
-                self._context.close()
-            if self.data_dependent is not None:
-                self.data_dependent.close()
-
-    def _enqueue(self, stream: Stream) -> bool:
-        assert self._context is not None, "bind comes before the first run"
-        return self._context.enqueue(stream=stream)
-
-    def _run_once(self, stream: Stream) -> tuple[bytes, ...]:
-        """The outputs' bits. What an earlier run left on the device is overwritten first: it could pass for them."""
-        if self._outputs.nbytes:
-            fill(self._cuda, self.buffers.device_outputs.address, _POISON, self._outputs.nbytes, stream=stream)
-        self.upload(stream=stream)
-        self.execute(stream=stream)
-        self.download(stream=stream)
-        stream.sync()
-        return tuple(host.tobytes() for host in self.host_outputs)
+        """Drops the context; idempotent. Nothing of it may be running, and graphs captured from it are closed."""
+        if self._context is not None:
+            self._context.close()
+        if self.data_dependent is not None:
+            self.data_dependent.close()

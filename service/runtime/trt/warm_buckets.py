@@ -48,7 +48,7 @@ class WarmBuckets:
         self._launches[bucket] = tuple(launches)
         if miss is not None:
             self._go_eager(bucket, miss)
-        graph_bytes = {each: sum(one.run.graph_bytes for one in ones) for each, ones in self._launches.items()}
+        graph_bytes = {each: sum(one.chain.graph_bytes for one in ones) for each, ones in self._launches.items()}
         for victim in over_budget(graph_bytes, budget_bytes):
             detail = (
                 f"its graphs took {graph_bytes[victim]} bytes, and those of a lane may take {budget_bytes}; "
@@ -62,7 +62,8 @@ class WarmBuckets:
         buffer_bytes = sum(buffers.device_bytes for buffers in buffer_sets)
         self._tally.set_memory(MemoryOwner.BUFFERS, buffer_bytes + sum(run.data_dependent_bytes for run in runs))
         self._tally.set_memory(MemoryOwner.CONTEXTS, sum(run.context_bytes for run in runs))
-        self._tally.set_memory(MemoryOwner.GRAPHS, sum(run.graph_bytes for run in runs))
+        graph_bytes = sum(each.chain.graph_bytes for launches in self._launches.values() for each in launches)
+        self._tally.set_memory(MemoryOwner.GRAPHS, graph_bytes)
 
     def clear(self) -> None:
         """Forgets all buckets; their runs are closed by the lane."""
@@ -70,7 +71,7 @@ class WarmBuckets:
 
     def _go_eager(self, bucket: Bucket, miss: GraphMiss) -> None:
         for launch in self._launches[bucket]:
-            launch.run.close_graph()
+            launch.chain.close_graph()
             launch.prepare()
         self._tally.add_miss(bucket, miss)
         _log.warning("model '%s': bucket %s runs without a CUDA Graph: %s", self._model_name, bucket.label, miss.detail)
