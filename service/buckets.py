@@ -1,4 +1,4 @@
-"""Buckets: the padded shapes that batches are rounded up to, and what each costs."""
+"""Buckets: the padded shapes that batches are rounded up to, in each form, and what each costs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from service.units import NS_PER_MS
 
@@ -24,6 +25,21 @@ class Form(IntEnum):
     """What a model's task has, such as images of any size, and what it wants, such as boxes: kernels on the device turn
     the one into the model's inputs and its outputs into the other. See `ModelSpec.media`."""
 
+    # An enum hashes its name, in Python; forms are part of keys that every request looks up.
+    __hash__ = int.__hash__
+
+
+class Home(NamedTuple):
+    """What batches are joined within: requests of one home can always share a batch, those of two forms never.
+
+    Attributes:
+        dims: padded sizes of the dynamic dimensions.
+        form: what the requests bring and get.
+    """
+
+    dims: DimSizes
+    form: Form = Form.TENSORS
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
@@ -38,6 +54,11 @@ class Bucket:
     padded_size: int
     dims: DimSizes = ()
     form: Form = Form.TENSORS
+
+    @property
+    def home(self) -> Home:
+        """What its batches are joined within: all of it but the batch size."""
+        return Home(self.dims, self.form)
 
     @property
     def label(self) -> str:
@@ -79,14 +100,17 @@ class BucketTable:
         dim_names: the dynamic dimensions, in the order of `Bucket.dims`.
         dim_sizes: per dynamic dimension its ascending padded sizes, or None for a dimension that is served
             at its exact size (never padded, so never joined with another size).
-        limited: by padded dims, the ascending batch sizes that are left where some are not served; empty where none
-            is. Dims that are not named have all of `batch_sizes`.
+        limited: by home, the ascending batch sizes that are left where some are not served; empty where none is.
+            Homes that are not named have all sizes of their form.
+        media_sizes: ascending padded batch sizes of the form `Form.MEDIA`, some of `batch_sizes`; empty where there is
+            no such form.
     """
 
     batch_sizes: tuple[int, ...]
     dim_names: tuple[str, ...] = ()
     dim_sizes: tuple[tuple[int, ...] | None, ...] = ()
-    limited: Mapping[DimSizes, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    limited: Mapping[Home, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    media_sizes: tuple[int, ...] = ()
 
     @property
     def max_size(self) -> int:
@@ -103,13 +127,18 @@ class BucketTable:
         """The dimensions that are served at their exact size."""
         return tuple(name for name, sizes in zip(self.dim_names, self.dim_sizes, strict=True) if sizes is None)
 
-    def padded_size(self, size: int) -> int | None:
-        """The smallest padded batch that holds `size` rows, or None if none does."""
-        index = bisect_left(self.batch_sizes, size)
-        return self.batch_sizes[index] if index < len(self.batch_sizes) else None
+    def sizes_of(self, form: Form) -> tuple[int, ...]:
+        """The ascending padded batch sizes of a form, whether served or not; empty where there is no such form."""
+        return (self.batch_sizes, self.media_sizes)[form]
+
+    def padded_size(self, size: int, form: Form = Form.TENSORS) -> int | None:
+        """The smallest padded batch of a form that holds `size` rows, or None if none does."""
+        return _least(self.sizes_of(form), size)
 
     def padded_dims(self, dims: DimSizes) -> DimSizes | None:
         """`dims`, each rounded up to a padded size; None if one exceeds its largest."""
+        if not dims and not self.dim_sizes:
+            return dims  # as for most models, and asked for every request
         padded = []
         for size, sizes in zip(dims, self.dim_sizes, strict=True):
             if sizes is None:
@@ -121,60 +150,78 @@ class BucketTable:
             padded.append(sizes[index])
         return tuple(padded)
 
-    def sizes_at(self, dims: DimSizes) -> tuple[int, ...]:
-        """The ascending padded batch sizes that are served at padded `dims`; empty if none is."""
-        return self.limited.get(dims, self.batch_sizes) if self.limited else self.batch_sizes
+    def sizes_at(self, home: Home) -> tuple[int, ...]:
+        """The ascending padded batch sizes that are served in `home`; empty if none is."""
+        sizes = self.sizes_of(home.form)
+        return self.limited.get(home, sizes) if self.limited else sizes
 
-    def served_size(self, size: int, dims: DimSizes) -> int | None:
-        """The smallest padded batch served at padded `dims` that holds `size` rows, or None if none does."""
-        sizes = self.sizes_at(dims)
-        index = bisect_left(sizes, size)
-        return sizes[index] if index < len(sizes) else None
+    def served_size(self, size: int, home: Home) -> int | None:
+        """The smallest padded batch served in `home` that holds `size` rows, or None if none does."""
+        return _least(self.sizes_at(home), size)
 
-    def home(self, size: int, dims: DimSizes) -> DimSizes | None:
-        """The padded dims that a request of `size` rows of `dims` runs in: its own, or larger ones where those fail.
+    def home(self, size: int, dims: DimSizes, form: Form = Form.TENSORS) -> Home | None:
+        """Where a request of `size` rows of `dims` runs: in its own padded dims, or in larger ones where those fail.
 
         Returns:
-            Of the dims that cover `dims` and serve a batch of `size` rows, those whose bucket has the least volume;
-            None if there are none.
+            Of the homes of its form whose dims cover `dims` and that serve a batch of `size` rows, the one whose bucket
+            has the least volume; None if there is none.
         """
-        own = self.padded_dims(dims)
-        if not self.limited or own is None or self.served_size(size, own) is not None:
-            return own
+        sizes, own = self.sizes_of(form), self.padded_dims(dims)
+        if own is None or not sizes or size > sizes[-1]:
+            return None
+        home = Home(own, form)
+        if not self.limited or self.served_size(size, home) is not None:
+            return home
         larger = itertools.product(
             *(
                 (extent,) if sizes is None else sizes[bisect_left(sizes, extent) :]
                 for extent, sizes in zip(own, self.dim_sizes, strict=True)
             )
         )
-        buckets = [Bucket(padded_size, padded) for padded in larger if (padded_size := self.served_size(size, padded))]
-        return min(buckets, key=lambda bucket: (bucket.volume, bucket)).dims if buckets else None
+        buckets = [
+            Bucket(padded_size, padded, form)
+            for padded in larger
+            if (padded_size := self.served_size(size, Home(padded, form)))
+        ]
+        return min(buckets, key=lambda bucket: (bucket.volume, bucket)).home if buckets else None
 
     def without(self, unserved: Collection[Bucket]) -> BucketTable:
-        """The same table, less these buckets: no method names them any more, `padded_size` and `padded_dims` apart."""
+        """The same table, less these buckets: no method names them any more, but `sizes_of` and the padding ones."""
         if not unserved:
             return self
         limited = {
-            dims: tuple(size for size in self.sizes_at(dims) if Bucket(size, dims) not in unserved)
-            for dims in {bucket.dims for bucket in unserved}
+            home: tuple(size for size in self.sizes_at(home) if Bucket(size, *home) not in unserved)
+            for home in {bucket.home for bucket in unserved}
         }
         return replace(self, limited=MappingProxyType({**self.limited, **limited}))
 
-    def covers(self, larger: DimSizes, smaller: DimSizes) -> bool:
-        """Whether what fits `smaller` may run padded to `larger`: no size is less, and exact ones are the same."""
-        return all(
+    def covers(self, larger: Home, smaller: Home) -> bool:
+        """Whether what is at home in `smaller` may run in `larger`.
+
+        They are of one form, no size is less, and exact ones are the same.
+        """
+        return larger.form is smaller.form and all(
             low == high if sizes is None else low <= high
-            for low, high, sizes in zip(smaller, larger, self.dim_sizes, strict=True)
+            for low, high, sizes in zip(smaller.dims, larger.dims, self.dim_sizes, strict=True)
         )
 
     def known(self) -> Iterator[Bucket]:
-        """Every bucket that is served, largest first; nothing if a dimension is served at its exact size."""
+        """Every bucket that is served: those of tensors, then those of media, each form's largest first.
+
+        Nothing if a dimension is served at its exact size.
+        """
         if self.is_exact:
             return
         per_dim = [tuple(reversed(sizes)) for sizes in self.dim_sizes if sizes is not None]
-        for dims in itertools.product(*per_dim):
-            for padded_size in reversed(self.sizes_at(dims)):
-                yield Bucket(padded_size, dims)
+        for form in Form:
+            for dims in itertools.product(*per_dim):
+                for padded_size in reversed(self.sizes_at(Home(dims, form))):
+                    yield Bucket(padded_size, dims, form)
+
+
+def _least(sizes: tuple[int, ...], size: int) -> int | None:
+    index = bisect_left(sizes, size)
+    return sizes[index] if index < len(sizes) else None
 
 
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:
@@ -196,7 +243,8 @@ class CostTable:
     """Measured duration of one batch per bucket, host to host, in nanoseconds.
 
     Immutable; made at warm-up. A bucket that was not measured (an exact size) is estimated by its volume, on the
-    straight line between the measured volumes around it, or with `default_row_ns` per row when nothing was measured.
+    straight line between the volumes around it that were measured in its form, or with `default_row_ns` per row when
+    none was.
     """
 
     measured_ns: Mapping[Bucket, int]
@@ -207,20 +255,21 @@ class CostTable:
         measured = self.measured_ns.get(bucket)
         if measured is not None:
             return measured
-        if not self.measured_ns:
-            return self.default_row_ns * bucket.padded_size
-        return self._estimate_ns(bucket.volume)
+        return self._estimate_ns(bucket)
 
-    def row_cost_ns(self, dims: DimSizes, batch_sizes: Sequence[int]) -> float:
-        """The least cost per row, in nanoseconds, that any of these padded batch sizes reaches at `dims`."""
-        return min(self.cost_ns(Bucket(size, dims)) / size for size in batch_sizes)
+    def row_cost_ns(self, home: Home, batch_sizes: Sequence[int]) -> float:
+        """The least cost per row, in nanoseconds, that any of these padded batch sizes reaches in `home`."""
+        return min(self.cost_ns(Bucket(size, *home)) / size for size in batch_sizes)
 
-    def _estimate_ns(self, volume: int) -> int:
+    def _estimate_ns(self, bucket: Bucket) -> int:
         """Never less for a larger volume, where that holds for what was measured; beyond it in proportion."""
         known_ns = {0: 0}
-        for bucket, cost_ns in self.measured_ns.items():
-            known_ns[bucket.volume] = max(cost_ns, known_ns.get(bucket.volume, 0))
-        volumes = sorted(known_ns)
+        for measured, cost_ns in self.measured_ns.items():
+            if measured.form is bucket.form:
+                known_ns[measured.volume] = max(cost_ns, known_ns.get(measured.volume, 0))
+        if len(known_ns) == 1:
+            return self.default_row_ns * bucket.padded_size
+        volume, volumes = bucket.volume, sorted(known_ns)
         index = min(bisect_left(volumes, volume), len(volumes) - 1)
         if volume > volumes[index]:
             return known_ns[volumes[index]] * volume // volumes[index]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from service.buckets import BucketTable, DimSizes, powers_of_two
+from service.buckets import Bucket, BucketTable, DimSizes, Form, powers_of_two
 from service.cards import ModelCard
 from service.errors import CardError
-from service.tensors import BATCH_DIM, TensorSpec, element_count
+from service.tensors import BATCH_DIM, HostArray, TensorSpec, element_count
 
 ONNX_PLATFORM = "onnxruntime_onnx"
 TENSORRT_PLATFORM = "tensorrt_plan"
@@ -19,21 +21,29 @@ MAX_BUCKETS = 1024
 MAX_BUCKET_BYTES = 4 << 30
 
 
+MediaExample: TypeAlias = Callable[[int, DimSizes], tuple[tuple[HostArray, ...], ...]]
+"""Makes the inputs of as many requests as are needed, together so many rows, for a bucket of such dims."""
+
+
 @dataclass(frozen=True, slots=True)
 class MediaForm:
     """The form `Form.MEDIA` of a model whose task has kernels on its device.
 
     Attributes:
-        inputs: what a request brings; a leading dimension `BATCH_DIM` counts its rows.
+        inputs: what a request brings. At least one has the leading dimension `BATCH_DIM`, which counts its rows; where
+            some have it not, such as the pixels of an image, every request is one row.
         outputs: what it gets, all with rows.
         batch_sizes: the padded batch sizes that it is served in, some of the model's own; ascending, not empty.
         max_row_bytes: most bytes of one row's inputs. What is larger goes the way of tensors.
+        example: makes valid inputs for runs before the first request: as large as they usually are, each row different
+            from the others, and the same every time. Any thread.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     batch_sizes: tuple[int, ...]
     max_row_bytes: int
+    example: MediaExample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,24 @@ class ModelSpec:
     def max_batch_size(self) -> int:
         """Rows of the largest batch, 0 without a batch dimension (Triton's convention)."""
         return self.buckets.max_size if self.has_batch_dim else 0
+
+    def serves_media(self, rows: int, dims: DimSizes) -> bool:
+        """Whether a request of `rows` rows of `dims`, which fits its buckets, may come in the form of media."""
+        return self.media is not None and self.buckets.home(rows, dims, Form.MEDIA) is not None
+
+    def with_media(self, media: MediaForm) -> ModelSpec:
+        """The same model with the form of media too; it has no dimension that is served at its exact size."""
+        assert not self.buckets.is_exact, "every bucket of media is warmed and captured before ready"
+        assert set(media.batch_sizes) <= set(self.buckets.batch_sizes), "media run where tensors run"
+        return replace(self, media=media, buckets=replace(self.buckets, media_sizes=media.batch_sizes))
+
+    def without(self, unserved: Collection[Bucket]) -> ModelSpec:
+        """The same model, less these buckets; without the form of media where none of its buckets is left."""
+        if not unserved:
+            return self
+        buckets = self.buckets.without(unserved)
+        has_media = any(bucket.form is Form.MEDIA for bucket in buckets.known())
+        return replace(self, buckets=buckets, media=self.media if has_media else None)
 
     def dim_sizes(self, dims: DimSizes, rows: int) -> dict[str, int]:
         """Named sizes of the batch and of every dynamic dimension, for `TensorSpec.resolve`."""

@@ -262,7 +262,7 @@ def test_the_worked_example_is_what_the_policy_does(costs_ms, dispatched):
     )
     waiting = []
     for sequence, (name, width) in enumerate({"A": 150, "B": 300, "C": 100, "D": 160}.items()):
-        home = buckets.padded_dims((width,))
+        home = buckets.home(1, (width,))
         waiting.append(
             Pending(
                 make_request(dims=(width,), request_id=name),

@@ -17,7 +17,7 @@ from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
-from service.buckets import Bucket, CostTable, DimSizes, Unserved
+from service.buckets import Bucket, CostTable, Form, Home, Unserved
 from service.errors import ClientGone, DeadlineExceeded, DeviceError, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
@@ -52,7 +52,7 @@ class Batcher:
         self._sequence = 0
         self._rules: Rules | None = None
         self._unserved: Mapping[Bucket, Unserved] = {}
-        self._row_costs_ns: dict[DimSizes, float] = {}
+        self._row_costs_ns: dict[Home, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_step_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -119,7 +119,9 @@ class Batcher:
             max_queue_delay_ns=self._spec.card.batching.max_queue_delay_ns,
             lane_depth=self._lane_depth,
         )
-        self._row_costs_ns = {bucket.dims: _row_cost_ns(bucket.dims, self._rules) for bucket in buckets.known()}
+        self._row_costs_ns = {
+            home: _row_cost_ns(home, self._rules) for home in {bucket.home for bucket in buckets.known()}
+        }
         self._refusal = None
 
     def submit(self, request: InferenceRequest) -> Pending:
@@ -129,12 +131,12 @@ class Batcher:
 
         Raises:
             Overloaded: a queue limit is reached, or the request could not be dispatched before its deadline.
-            NotReady, ShuttingDown: the model takes no requests now, or none of this shape.
+            NotReady, ShuttingDown: the model takes no requests now, or none of this shape in this form.
         """
         rules, loop = self._rules, self._loop
         if self._refusal is not None or rules is None or loop is None:
             raise self._refusal or NotReady(f"model '{self._spec.name}' is not started")
-        home = rules.buckets.home(request.rows, request.dims)
+        home = rules.buckets.home(request.rows, request.dims, request.form)
         if home is None:
             raise self._unserved_shape(request)
         now_ns = self._clock()
@@ -211,11 +213,16 @@ class Batcher:
         self._pool.close()
 
     def _unserved_shape(self, request: InferenceRequest) -> NotReady:
-        buckets = self._spec.buckets
-        padded_size, dims = buckets.padded_size(request.rows), buckets.padded_dims(request.dims)
-        assert padded_size is not None, "the request's rows were validated before it was submitted"
-        assert dims is not None, "and so were its dims"
-        bucket = Bucket(padded_size, dims)
+        buckets, form = self._spec.buckets, request.form
+        padded_size, dims = buckets.padded_size(request.rows, form), buckets.padded_dims(request.dims)
+        assert dims is not None, "the request's dims were validated before it was submitted"
+        if padded_size is None:
+            assert form is Form.MEDIA, "and so were the rows of tensors"
+            return NotReady(
+                f"model '{self._spec.name}' takes {request.rows} rows of media in no batch: it serves the sizes "
+                f"{list(buckets.sizes_of(form))} in this form; send fewer rows, or tensors"
+            )
+        bucket = Bucket(padded_size, dims, form)
         return NotReady(
             f"model '{self._spec.name}' does not serve bucket {bucket.label}, nor one that could stand in for it: "
             f"{self._unserved[bucket].detail}; POST /v2/repository/index tells all that it lacks"
@@ -361,8 +368,8 @@ def is_lost(outcome: object) -> TypeGuard[DeviceError]:
     return isinstance(outcome, DeviceError) and outcome.is_sticky
 
 
-def _row_cost_ns(dims: DimSizes, rules: Rules) -> float:
-    return rules.costs.row_cost_ns(dims, rules.buckets.sizes_at(dims))
+def _row_cost_ns(home: Home, rules: Rules) -> float:
+    return rules.costs.row_cost_ns(home, rules.buckets.sizes_at(home))
 
 
 def _fail(item: Pending, error: ServiceError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from enum import Enum
 
-from service.buckets import DimSizes
+from service.buckets import Home
 from service.requests import InferenceRequest
 from service.tensors import HostArray
 
@@ -24,7 +24,7 @@ class Pending:
     Attributes:
         request: the validated request.
         order: ascending urgency: priority, then deadline, then age.
-        home: its dims, padded to its own bucket; some batch size that holds its rows is served there.
+        home: its form, and its dims padded to its own bucket; some batch size that holds its rows is served there.
         rows: rows it adds to a batch.
         work_ns: what those rows cost in their own best bucket.
         queued_ns: when it entered the queue.
@@ -40,7 +40,7 @@ class Pending:
         request: InferenceRequest,
         *,
         sequence: int,
-        home: DimSizes,
+        home: Home,
         work_ns: float,
         queued_ns: int,
         future: asyncio.Future[tuple[HostArray, ...]],

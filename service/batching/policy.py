@@ -9,6 +9,7 @@ hold it, the one that does the most useful work per second is taken:
 
 For requests of one shape that is items per second. Across shapes it keeps cheap requests from being lifted
 into an expensive bucket merely to fill its rows: lifting happens exactly where the cost table says it pays.
+No batch mixes forms; they take turns as shapes do that cannot be joined, by their most urgent requests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from service.batching.pending import Pending
-from service.buckets import Bucket, BucketTable, CostTable, DimSizes
+from service.buckets import Bucket, BucketTable, CostTable, Home
 
 COST_NOISE = 0.03
 """Rates closer than this are equal, and the larger batch wins: warm-up medians vary by about as much."""
@@ -86,7 +87,7 @@ class _Candidate(NamedTuple):
 
 
 def next_action(
-    groups: Mapping[DimSizes, Sequence[Pending]], lanes_in_flight: Sequence[int], now_ns: int, rules: Rules
+    groups: Mapping[Home, Sequence[Pending]], lanes_in_flight: Sequence[int], now_ns: int, rules: Rules
 ) -> Action:
     """Decides the next step.
 
@@ -119,7 +120,7 @@ def own_bucket(item: Pending, buckets: BucketTable) -> Bucket:
     """The smallest bucket that holds one request: where nothing else waits there is nothing to weigh."""
     padded_size = buckets.served_size(item.rows, item.home)
     assert padded_size is not None, "a request's home serves its rows, or it would not have been queued"
-    return Bucket(padded_size, item.home)
+    return Bucket(padded_size, *item.home)
 
 
 def _order(item: Pending) -> tuple[int, int, int]:
@@ -128,20 +129,18 @@ def _order(item: Pending) -> tuple[int, int, int]:
 
 def _due_at_ns(best: _Candidate, rules: Rules) -> int:
     """Until when a batch may wait for company: not at all if it is full or leaves requests behind."""
-    if not best.takes_all or best.rows == rules.buckets.sizes_at(best.bucket.dims)[-1]:
+    if not best.takes_all or best.rows == rules.buckets.sizes_at(best.bucket.home)[-1]:
         return 0
     oldest_ns = min(item.queued_ns for item in best.items)
     return min(oldest_ns + rules.max_queue_delay_ns, best.earliest_deadline_ns - best.cost_ns)
 
 
-def _best_candidate(
-    groups: Mapping[DimSizes, Sequence[Pending]], head: Pending, now_ns: int, rules: Rules
-) -> _Candidate:
+def _best_candidate(groups: Mapping[Home, Sequence[Pending]], head: Pending, now_ns: int, rules: Rules) -> _Candidate:
     """The batch with `head` in it that does the most useful work per second, or nearly as much and is punctual."""
     candidates: list[_Candidate] = []
-    for dims in groups:
-        if rules.buckets.covers(dims, head.home) and head.rows <= rules.buckets.sizes_at(dims)[-1]:
-            candidates.extend(_candidates(groups, dims, rules))
+    for home in groups:
+        if rules.buckets.covers(home, head.home) and head.rows <= rules.buckets.sizes_at(home)[-1]:
+            candidates.extend(_candidates(groups, home, rules))
     best_rate = max(c.rate for c in candidates)
     punctual = [
         c
@@ -153,14 +152,14 @@ def _best_candidate(
     return max((c for c in choice if c.rate >= good_rate), key=lambda c: (c.rows, c.rate))
 
 
-def _candidates(groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, rules: Rules) -> list[_Candidate]:
+def _candidates(groups: Mapping[Home, Sequence[Pending]], home: Home, rules: Rules) -> list[_Candidate]:
     """One candidate per padded batch size: the longest prefix of the eligible requests that fits it."""
-    eligible, is_whole = _eligible(groups, dims, rules.buckets)
+    eligible, is_whole = _eligible(groups, home, rules.buckets)
     candidates: list[_Candidate] = []
     count = rows = 0
     work_ns = 0.0
     earliest_deadline_ns = eligible[0].deadline_ns
-    for padded_size in rules.buckets.sizes_at(dims):
+    for padded_size in rules.buckets.sizes_at(home):
         previous = count
         while count < len(eligible) and rows + eligible[count].rows <= padded_size:
             item = eligible[count]
@@ -170,7 +169,7 @@ def _candidates(groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, ru
             count += 1
         if count == previous:
             continue
-        bucket = Bucket(padded_size, dims)
+        bucket = Bucket(padded_size, *home)
         cost_ns = rules.costs.cost_ns(bucket)
         takes_all = is_whole and count == len(eligible)
         candidates.append(
@@ -182,11 +181,11 @@ def _candidates(groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, ru
 
 
 def _eligible(
-    groups: Mapping[DimSizes, Sequence[Pending]], dims: DimSizes, buckets: BucketTable
+    groups: Mapping[Home, Sequence[Pending]], home: Home, buckets: BucketTable
 ) -> tuple[Sequence[Pending], bool]:
-    """The requests that may run padded to `dims`, in order, as far as one batch can reach; and whether that is all."""
-    limit = buckets.sizes_at(dims)[-1]
-    fitting = [group for home, group in groups.items() if buckets.covers(dims, home)]
+    """The requests that may run in `home`, in order, as far as one batch can reach; and whether that is all."""
+    limit = buckets.sizes_at(home)[-1]
+    fitting = [group for own, group in groups.items() if buckets.covers(home, own)]
     is_whole = sum(len(group) for group in fitting) <= limit
     if buckets.limited:
         starts = [_fitting_start(group[:limit], limit) for group in fitting]
@@ -199,5 +198,5 @@ def _eligible(
 
 
 def _fitting_start(group: Sequence[Pending], limit: int) -> Sequence[Pending]:
-    """Its most urgent requests, up to the first that has more rows than these dims serve: none may be overtaken."""
+    """Its most urgent requests, up to the first that has more rows than this home serves: none may be overtaken."""
     return list(itertools.takewhile(lambda item: item.rows <= limit, group))

@@ -1,4 +1,4 @@
-"""The bounded queue of one model: ordered by urgency within each padded shape, exact about its limits."""
+"""The bounded queue of one model: ordered by urgency within each home, exact about its limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from service.batching.pending import Pending, PendingState
-from service.buckets import DimSizes
+from service.buckets import Home
 from service.cards import BatchingCard
 from service.errors import Overloaded
 
@@ -15,7 +15,7 @@ NO_DEADLINE_NS = 1 << 63
 
 
 class RequestQueue:
-    """Waiting requests by padded dims. Not thread-safe: used by the event loop alone.
+    """Waiting requests by home. Not thread-safe: used by the event loop alone.
 
     Attributes:
         earliest_deadline_ns: no waiting request expires before this; may lag behind until `expire` is called.
@@ -24,7 +24,7 @@ class RequestQueue:
     def __init__(self, limits: BatchingCard, *, model: str) -> None:
         self._limits = limits
         self._model = model
-        self._groups: dict[DimSizes, list[Pending]] = {}
+        self._groups: dict[Home, list[Pending]] = {}
         self._count = 0
         self._nbytes = 0
         self._work_ns = [0.0] * (limits.priority_levels + 1)
@@ -43,8 +43,8 @@ class RequestQueue:
         return self._nbytes
 
     @property
-    def groups(self) -> Mapping[DimSizes, list[Pending]]:
-        """Waiting requests by padded dims, each list ascending by `Pending.order`; no list is empty."""
+    def groups(self) -> Mapping[Home, list[Pending]]:
+        """Waiting requests by home, each list ascending by `Pending.order`; no list is empty."""
         return self._groups
 
     def work_before_ns(self, priority: int) -> float:
@@ -81,7 +81,7 @@ class RequestQueue:
         self.earliest_deadline_ns = min(self.earliest_deadline_ns, item.deadline_ns)
 
     def take(self, items: Iterable[Pending]) -> None:
-        """Removes dispatched requests; per padded dims they are the most urgent ones, as the policy chooses them."""
+        """Removes dispatched requests; per home they are the most urgent ones, as the policy chooses them."""
         taken = tuple(items)
         for home, count in Counter(item.home for item in taken).items():
             self._drop_range(home, 0, count)
@@ -108,7 +108,7 @@ class RequestQueue:
             item.state = PendingState.DONE
         return expired
 
-    def _expire_level(self, home: DimSizes, priority: int, now_ns: int) -> list[Pending]:
+    def _expire_level(self, home: Home, priority: int, now_ns: int) -> list[Pending]:
         """Within one priority the deadlines ascend, so what has expired is a run at its start."""
         group = self._groups.get(home, [])
         start = bisect_left(group, (priority, 0, 0), key=_order)
@@ -120,7 +120,7 @@ class RequestQueue:
             self._drop_range(home, start, stop)
         return expired
 
-    def _drop_range(self, home: DimSizes, start: int, stop: int) -> None:
+    def _drop_range(self, home: Home, start: int, stop: int) -> None:
         group = self._groups[home]
         for item in group[start:stop]:
             self._account(item, -1)

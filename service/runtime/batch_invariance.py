@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.buckets import Bucket, DimSizes
+from service.buckets import Bucket, DimSizes, Home
 from service.errors import ExecutionFailed, ModelLoadFailed, ServiceError
 from service.models import ModelSpec
 from service.requests import Batch
@@ -98,7 +98,7 @@ def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes, rigour: Rigour) -> 
         synthetic_request(spec, dims, rows=1, seed=SEED + index, scale=rigour.row_scale**index)
         for index in range(_DISTINCT_ROWS)
     ]
-    smallest, *_ = sizes = spec.buckets.sizes_at(dims)
+    smallest, *_ = sizes = spec.buckets.sizes_at(Home(dims))
     alone = [lane.sync(lane.enqueue(Batch(Bucket(smallest, dims), (row,), 1))).outputs[0] for row in rows]
     first = sizes if rigour.is_every_bucket_tried else sorted({smallest, sizes[-1]})
     rest = [size for size in sizes if size not in first]

@@ -78,12 +78,12 @@ def warm_up(
 
 
 def without_noise(measured_ns: Mapping[Bucket, int], buckets: BucketTable) -> dict[Bucket, int]:
-    """Costs raised to that of the dearest bucket they cover: a larger batch, or larger dims, is never cheaper."""
+    """Costs raised to that of the dearest bucket they cover: within a form, larger batches and dims cost no less."""
     return {
         bucket: max(
             cost_ns
             for smaller, cost_ns in measured_ns.items()
-            if smaller.padded_size <= bucket.padded_size and buckets.covers(bucket.dims, smaller.dims)
+            if smaller.padded_size <= bucket.padded_size and buckets.covers(bucket.home, smaller.home)
         )
         for bucket in measured_ns
     }

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
-from service.buckets import Bucket, DimSizes
+from service.buckets import Bucket, DimSizes, Form
 from service.requests import BatchTimings, StageTimings
 from service.telemetry.device_totals import NO_TOTALS, DeviceTotals, device_bytes, graphs_missing
 from service.telemetry.figures import ModelFigures, ModelGauges
@@ -91,7 +91,7 @@ class BufferedModelRecorder:
         self._requests = RequestTotals.empty()
         self._batches = BatchTotals.empty()
         self._failures = dict.fromkeys(REASONS, 0)
-        self._bucket_indices: dict[tuple[int, DimSizes], int] = {}
+        self._bucket_indices: dict[tuple[int, DimSizes, Form], int] = {}
         self._bucket_labels: list[str] = []
         self._last_inference_unix_ms = 0
 
@@ -110,7 +110,7 @@ class BufferedModelRecorder:
         """See `ModelRecorder`."""
         padded_size = bucket.padded_size
         # A tuple is hashed and compared in C, a bucket in Python.
-        index = self._bucket_indices.get((padded_size, bucket.dims))
+        index = self._bucket_indices.get((padded_size, bucket.dims, bucket.form))
         if index is None:
             index = self._add_bucket(bucket)
         buffer = self._batch_buffer
@@ -162,7 +162,7 @@ class BufferedModelRecorder:
         if index == len(self._bucket_labels):
             self._bucket_labels.append(bucket.label if index < MAX_BUCKET_LABELS else OTHER_BUCKETS)
         if index < MAX_BUCKET_LABELS:
-            self._bucket_indices[bucket.padded_size, bucket.dims] = index
+            self._bucket_indices[bucket.padded_size, bucket.dims, bucket.form] = index
         return index
 
     def _fold_unless_folding(self) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from service.buckets import Bucket, CostTable, DimSizes
+from service.buckets import Bucket, CostTable, DimSizes, Form
 from service.cards import BatchingCard, ModelCard
-from service.models import ModelSpec, build_spec
+from service.models import MediaForm, ModelSpec, build_spec
 from service.requests import InferenceRequest, Stamps
-from service.tensors import DType, TensorSpec
+from service.tensors import BATCH_DIM, DType, HostArray, TensorSpec
 from service.units import NS_PER_MS
+
+MAX_TEXT_BYTES = 64
 
 NO_FUTURE: Any = None
 """For tests of queue and policy, which never look at a request's future."""
@@ -43,6 +45,30 @@ def make_spec(
     )
 
 
+def make_media_spec(*, media_sizes: tuple[int, ...] | None = None, **spec: Any) -> ModelSpec:
+    """`make_spec` whose media are rows of bytes: `text: UINT8[nbytes]` of one row and its `length` -> their `sum`."""
+    made = make_spec(**spec)
+    sizes = made.buckets.batch_sizes if media_sizes is None else media_sizes
+    media = MediaForm(
+        inputs=(TensorSpec("text", DType.UINT8, ("nbytes",)), TensorSpec("length", DType.INT32, (BATCH_DIM, 1))),
+        outputs=(TensorSpec("sum", DType.FP32, (BATCH_DIM, 1)), TensorSpec("count", DType.INT64, (BATCH_DIM, 1))),
+        batch_sizes=sizes,
+        max_row_bytes=MAX_TEXT_BYTES,
+        example=example_texts,
+    )
+    return made.with_media(media)
+
+
+def example_texts(rows: int, dims: DimSizes) -> tuple[tuple[HostArray, ...], ...]:
+    """Texts of one row each, all different, the first of them as long as they may be."""
+    return tuple(text_inputs(bytes([1 + row % 9]) * (MAX_TEXT_BYTES - row % MAX_TEXT_BYTES)) for row in range(rows))
+
+
+def text_inputs(text: bytes) -> tuple[HostArray, ...]:
+    """One row of media, as `make_media_spec` has them."""
+    return np.frombuffer(text, np.uint8), np.array([[len(text)]], np.int32)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NamedRequest(InferenceRequest):
     """A request that a test can tell from others."""
@@ -59,6 +85,7 @@ def make_request(
     fill: float = 1.0,
     nbytes: int | None = None,
     request_id: str = "",
+    form: Form = Form.TENSORS,
 ) -> NamedRequest:
     host_x = np.full((rows, *(dims or (4,))), fill, np.float32)
     return NamedRequest(
@@ -71,6 +98,7 @@ def make_request(
         nbytes=host_x.nbytes if nbytes is None else nbytes,
         stamps=Stamps(0),
         request_id=request_id,
+        form=form,
     )
 
 

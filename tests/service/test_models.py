@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.buckets import Form
 from service.cards import BatchingCard, ModelCard, ShapeRange
 from service.errors import CardError
 from service.models import DEFAULT_MAX_BATCH_SIZE, ModelSpec, build_spec
 from service.tensors import BATCH_DIM, Dim, DType, TensorSpec
+from tests.doubles.requests import make_media_spec, make_spec
 
 IMAGES = TensorSpec("images", DType.FP32, ("n", 3, "height", "width"))
 SCORES = TensorSpec("scores", DType.FP32, ("m", 10))
@@ -213,3 +215,40 @@ def test_buckets_that_start_up_could_not_end_with_are_refused(sizes, says):
             inputs=(TensorSpec("x", DType.FP32, dims),),
             outputs=(TensorSpec("y", DType.FP32, dims),),
         )
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "is_served"), [(1, 3, True), (4, 8, True), (5, 3, False), (8, 8, False), (1, 8, True)]
+)
+def test_media_are_served_up_to_their_own_largest_batch(rows: int, width: int, is_served: bool) -> None:
+    made = make_media_spec(dims={"width": (4, 8)}, media_sizes=(1, 4))
+    assert made.serves_media(rows, (width,)) is is_served
+    assert not make_spec(dims={"width": (4, 8)}).serves_media(rows, (width,))
+
+
+def test_media_have_the_buckets_of_their_sizes() -> None:
+    made = make_media_spec(max_batch_size=4, media_sizes=(1, 2))
+    assert [bucket.label for bucket in made.buckets.known()] == ["4", "2", "1", "2:media", "1:media"]
+    assert made.media is not None
+    assert made.media.batch_sizes == made.buckets.media_sizes == (1, 2)
+    assert made.max_batch_size == 4
+
+
+def test_a_form_with_no_bucket_left_is_no_form_any_more() -> None:
+    made = make_media_spec(max_batch_size=2)
+    media = [bucket for bucket in made.buckets.known() if bucket.form is Form.MEDIA]
+    assert made.without(()) is made
+    some = made.without(media[:1])
+    assert some.media is made.media
+    assert (some.serves_media(1, ()), some.serves_media(2, ())) == (True, False)
+    none = made.without(media)
+    assert none.media is None
+    assert not none.serves_media(1, ())
+    assert [bucket.label for bucket in none.buckets.known()] == ["2", "1"]
+
+
+def test_media_of_exact_sizes_or_of_sizes_without_tensors_are_our_own_mistake() -> None:
+    with pytest.raises(AssertionError, match="before ready"):
+        make_media_spec(exact=("width",))
+    with pytest.raises(AssertionError, match="where tensors run"):
+        make_media_spec(media_sizes=(3,))

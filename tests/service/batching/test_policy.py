@@ -8,9 +8,9 @@ import pytest
 
 from service.batching.pending import Pending
 from service.batching.policy import IDLE, Dispatch, Rules, WaitUntil, next_action
-from service.buckets import Bucket, CostTable, DimSizes
+from service.buckets import Bucket, CostTable, DimSizes, Form, Home
 from service.models import ModelSpec
-from tests.doubles.requests import NO_FUTURE, costs, linear_costs, make_request, make_spec
+from tests.doubles.requests import NO_FUTURE, costs, linear_costs, make_media_spec, make_request, make_spec
 
 MS = 1_000_000
 
@@ -20,19 +20,28 @@ class Queue:
 
     def __init__(self, spec: ModelSpec, table: CostTable) -> None:
         self.spec, self.table = spec, table
-        self.groups: dict[DimSizes, list[Pending]] = {}
+        self.groups: dict[Home, list[Pending]] = {}
         self.count = 0
 
-    def add(self, rows: int = 1, dims: DimSizes = (), *, queued_ms: float = 0, deadline_ms: float = 1e6, priority=1):
+    def add(
+        self,
+        rows: int = 1,
+        dims: DimSizes = (),
+        *,
+        form: Form = Form.TENSORS,
+        queued_ms: float = 0,
+        deadline_ms: float = 1e6,
+        priority=1,
+    ):
         self.count += 1
-        home = self.spec.buckets.padded_dims(dims)
+        home = self.spec.buckets.home(rows, dims, form)
         assert home is not None
-        request = make_request(rows, dims=dims, priority=priority, deadline_ns=int(deadline_ms * MS))
+        request = make_request(rows, dims=dims, priority=priority, deadline_ns=int(deadline_ms * MS), form=form)
         item = Pending(
             request,
             sequence=self.count,
             home=home,
-            work_ns=rows * self.table.row_cost_ns(home, self.spec.buckets.batch_sizes),
+            work_ns=rows * self.table.row_cost_ns(home, self.spec.buckets.sizes_at(home)),
             queued_ns=int(queued_ms * MS),
             future=NO_FUTURE,
         )
@@ -189,3 +198,44 @@ def test_the_most_urgent_request_is_always_in_the_batch():
     action = next_action(queue.groups, [0], 0, queue.rules())
     assert isinstance(action, Dispatch)
     assert long in action.items
+
+
+def media_queue(*, fixed_us=10_000.0, row_us=0.01, **spec) -> Queue:
+    """Where a launch costs far more than padding, so that all that may share a batch does."""
+    made = make_media_spec(**spec)
+    return Queue(made, linear_costs(made, fixed_us=fixed_us, row_us=row_us))
+
+
+def test_no_batch_mixes_forms():
+    queue = media_queue()
+    tensors, media = queue.add(), queue.add(form=Form.MEDIA)
+    also_tensors, also_media = queue.add(), queue.add(form=Form.MEDIA)
+    action = next_action(queue.groups, [0], 0, queue.rules())
+    assert action == Dispatch((tensors, also_tensors), Bucket(2), 0)
+    del queue.groups[Home(())]
+    action = next_action(queue.groups, [0], 0, queue.rules())
+    assert action == Dispatch((media, also_media), Bucket(2, (), Form.MEDIA), 0)
+
+
+@pytest.mark.parametrize("first", Form)
+def test_the_form_of_the_most_urgent_request_goes_first(first: Form):
+    """Though the other form has eight times the work for the price of one."""
+    queue = media_queue()
+    urgent = queue.add(form=first)
+    for _ in range(8):
+        queue.add(form=Form(1 - first))
+    assert next_action(queue.groups, [0], 0, queue.rules()) == Dispatch((urgent,), Bucket(1, (), first), 0)
+
+
+def test_a_form_fills_its_own_largest_batch_and_does_not_wait():
+    queue = media_queue(media_sizes=(1, 2))
+    items = [queue.add(form=Form.MEDIA, queued_ms=10) for _ in range(3)]
+    rules = queue.rules(max_queue_delay_ns=5 * MS)
+    assert next_action(queue.groups, [0], 10 * MS, rules) == Dispatch(tuple(items[:2]), Bucket(2, (), Form.MEDIA), 0)
+
+
+def test_media_are_lifted_to_larger_dims_as_tensors_are():
+    queue = media_queue(dims={"sequence": (16, 32)})
+    short, long = queue.add(dims=(10,), form=Form.MEDIA), queue.add(dims=(30,), form=Form.MEDIA)
+    queue.add(dims=(30,))
+    assert next_action(queue.groups, [0], 0, queue.rules()) == Dispatch((short, long), Bucket(2, (32,), Form.MEDIA), 0)

@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 
 from service.batching.pending import Pending, PendingState
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
+from service.buckets import Form, Home
 from service.cards import BatchingCard
 from service.errors import Overloaded
 from tests.doubles.requests import NO_FUTURE, make_request
 
+HOME = Home(())
 
-def pending(sequence=0, *, priority=1, deadline_ns=1000, home=(), nbytes=8, work_ns=1.0) -> Pending:
+
+def pending(sequence=0, *, priority=1, deadline_ns=1000, home=HOME, nbytes=8, work_ns=1.0) -> Pending:
     request = make_request(priority=priority, deadline_ns=deadline_ns, nbytes=nbytes)
     return Pending(request, sequence=sequence, home=home, work_ns=work_ns, queued_ns=0, future=NO_FUTURE)
 
@@ -24,7 +27,7 @@ def test_orders_by_priority_then_deadline_then_age():
     younger = pending(4, deadline_ns=100)
     for item in (late, unimportant, younger, soon):
         queue.add(item)
-    assert queue.groups[()] == [soon, younger, late, unimportant]
+    assert queue.groups[HOME] == [soon, younger, late, unimportant]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,8 @@ def test_work_counts_only_what_goes_before():
     assert queue.work_before_ns(2) == 12
 
 
-entries = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 50), st.sampled_from([(), (1,), (2,)])), max_size=30)
+homes = st.builds(Home, st.sampled_from([(), (1,), (2,)]), st.sampled_from(Form))
+entries = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 50), homes), max_size=30)
 
 
 @given(entries, st.integers(0, 60))

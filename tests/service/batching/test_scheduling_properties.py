@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from service.batching.pending import Pending
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action
 from service.batching.queue import RequestQueue
-from service.buckets import Bucket
+from service.buckets import Bucket, Form
 from service.cards import BatchingCard
-from tests.doubles.requests import NO_FUTURE, linear_costs, make_request, make_spec
+from tests.doubles.requests import NO_FUTURE, linear_costs, make_media_spec, make_request
 
 US = 1000
 DIMS = {"sequence": (16, 64, 256)}
+MEDIA_SIZES = (1, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Arrival:
     dim: int
     priority: int
     timeout_us: int
+    form: Form
 
 
 @dataclass
@@ -45,6 +47,7 @@ arrivals = st.lists(
         dim=st.integers(1, 256),
         priority=st.integers(1, 2),
         timeout_us=st.integers(1, 20_000),
+        form=st.sampled_from(Form),
     ),
     max_size=40,
 )
@@ -63,7 +66,8 @@ class Simulation:
         delay_us: int,
         unserved: frozenset[Bucket] = frozenset(),
     ) -> None:
-        self.spec = make_spec(dims=DIMS, batching=BatchingCard(max_batch_size=8, max_queue_delay_ns=delay_us * US))
+        batching = BatchingCard(max_batch_size=8, max_queue_delay_ns=delay_us * US)
+        self.spec = make_media_spec(dims=DIMS, batching=batching, media_sizes=MEDIA_SIZES)
         self.buckets = self.spec.buckets.without(unserved)
         self.table = linear_costs(self.spec, fixed_us=fixed_us, row_us=0.5)
         self.rules = Rules(self.buckets, self.table, max_queue_delay_ns=delay_us * US, lane_depth=depth)
@@ -135,7 +139,7 @@ def simulate(traffic: list[Arrival], **machine) -> Outcome:
 
 
 def _pending(arrival, buckets, table, sequence) -> Pending | None:
-    home = buckets.home(arrival.rows, (arrival.dim,))
+    home = buckets.home(arrival.rows, (arrival.dim,), arrival.form)
     if home is None:
         return None
     request = make_request(
@@ -144,6 +148,7 @@ def _pending(arrival, buckets, table, sequence) -> Pending | None:
         priority=arrival.priority,
         deadline_ns=(arrival.at_us + arrival.timeout_us) * US,
         request_id=str(sequence),
+        form=arrival.form,
     )
     return Pending(
         request,
@@ -164,7 +169,13 @@ machines = {
 }
 
 
-KNOWN = tuple(make_spec(dims=DIMS).buckets.known())
+KNOWN = tuple(make_media_spec(dims=DIMS, media_sizes=MEDIA_SIZES).buckets.known())
+
+
+def _fits(form: Form, dim: int, bucket: Bucket) -> bool:
+    return form is bucket.form and dim <= bucket.dims[0]
+
+
 degraded = {**machines, "unserved": st.frozensets(st.sampled_from(KNOWN), min_size=1)}
 
 
@@ -176,11 +187,11 @@ def test_no_unserved_bucket_is_chosen_and_what_some_bucket_serves_is_served(traf
     assert {action.bucket for _, action in outcome.dispatched} <= served
     for _, action in outcome.dispatched:
         assert sum(item.rows for item in action.items) <= action.bucket.padded_size
-        assert all(item.request.dims[0] <= action.bucket.dims[0] for item in action.items)
+        assert all(_fits(item.request.form, item.request.dims[0], action.bucket) for item in action.items)
     refused = [
         arrival
         for arrival in traffic
-        if not any(arrival.rows <= bucket.padded_size and arrival.dim <= bucket.dims[0] for bucket in served)
+        if not any(arrival.rows <= b.padded_size and _fits(arrival.form, arrival.dim, b) for b in served)
     ]
     assert sorted(map(repr, outcome.refused)) == sorted(map(repr, refused))
     ended = [item for _, action in outcome.dispatched for item in action.items]
@@ -205,11 +216,12 @@ def test_every_request_is_dispatched_or_expired_exactly_once(traffic, **machine)
 
 @given(**machines)
 def test_every_batch_fits_its_bucket(traffic, **machine):
-    spec = make_spec(dims=DIMS)
     for _, action in simulate(traffic, **machine).dispatched:
-        assert action.bucket.padded_size in spec.buckets.batch_sizes
+        assert action.bucket in KNOWN
         assert sum(item.rows for item in action.items) <= action.bucket.padded_size
-        assert all(spec.buckets.covers(action.bucket.dims, item.home) for item in action.items)
+        for item in action.items:
+            assert item.home.form is item.request.form
+            assert _fits(item.request.form, item.home.dims[0], action.bucket)
 
 
 @given(**{**machines, "unserved": st.frozensets(st.sampled_from(KNOWN))})
@@ -248,7 +260,8 @@ def test_a_queue_delay_is_never_exceeded_while_a_lane_is_free(traffic, **machine
 
 @pytest.mark.parametrize("timeout_ms", [50, 200])
 @pytest.mark.parametrize("load", [0.5, 1.0, 3.0])
-def test_overload_costs_no_throughput(load, timeout_ms):
+@pytest.mark.parametrize("forms", [(Form.TENSORS,), (Form.MEDIA,), tuple(Form)], ids=["tensors", "media", "both"])
+def test_overload_costs_no_throughput(load, timeout_ms, forms):
     """Offered `load` times the capacity, with admission as the batcher has it, the lanes serve what they can.
 
     Under overload every request is dispatched close to its deadline; a policy that then prefers batches small enough
@@ -260,10 +273,35 @@ def test_overload_costs_no_throughput(load, timeout_ms):
     count = 3000
     interval_us = 1 / (capacity_per_us * load)
     for index in range(count):
-        simulation.push(index * interval_us, Arrival(int(index * interval_us), 1, 16, 1, timeout_ms * 1000))
+        form = forms[index % len(forms)]
+        simulation.push(index * interval_us, Arrival(int(index * interval_us), 1, 16, 1, timeout_ms * 1000, form))
     simulation.refuses_late = True
     outcome = simulation.run()
     duration_us = count * interval_us
     served = sum(len(action.items) for _, action in outcome.dispatched)
     assert served >= 0.95 * min(count, duration_us * capacity_per_us)
     assert len(outcome.expired) <= 0.05 * count, "admission lets in what will expire"
+
+
+@pytest.mark.parametrize("steady", Form)
+def test_neither_form_starves_the_other(steady):
+    """A stream of one form at two thirds of the capacity, and now and then a request of the other.
+
+    What waits before such a request is the batch that runs and one of older requests; its own form never fills a batch.
+    """
+    simulation = Simulation([], lanes=1, depth=1, fixed_us=100, delay_us=0)
+    full_us = simulation.table.cost_ns(Bucket(8, (16,))) / US
+    seldom = Form(1 - steady)
+    for index in range(2000):
+        at_us = int(index * full_us / 8 * 1.5)
+        simulation.push(at_us, Arrival(at_us, 1, 16, 1, 1_000_000, steady))
+        if index % 100 == 0:
+            simulation.push(at_us, Arrival(at_us, 1, 16, 1, 1_000_000, seldom))
+    waits_us = [
+        (now_ns - item.queued_ns) / US
+        for now_ns, action in simulation.run().dispatched
+        for item in action.items
+        if item.home.form is seldom
+    ]
+    assert len(waits_us) == 20
+    assert max(waits_us) <= 2 * full_us

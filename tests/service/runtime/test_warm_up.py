@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from service.buckets import Bucket, BucketTable, Unserved, UnservedReason
+from service.buckets import Bucket, BucketTable, Form, Unserved, UnservedReason
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed, ServiceError
 from service.requests import Batch, BatchResult
 from service.runtime.batch_invariance import check_batch_invariance
@@ -110,8 +110,8 @@ def test_exact_sizes_leave_the_table_empty() -> None:
     assert lane.events == []
 
 
-TABLE = BucketTable((1, 2, 3, 4), ("a", "b"), ((1, 2, 3), (1, 2, 3)))
-BUCKETS = st.builds(Bucket, st.integers(1, 4), st.tuples(st.integers(1, 3), st.integers(1, 3)))
+TABLE = BucketTable((1, 2, 3, 4), ("a", "b"), ((1, 2, 3), (1, 2, 3)), media_sizes=(1, 2, 3, 4))
+BUCKETS = st.builds(Bucket, st.integers(1, 4), st.tuples(st.integers(1, 3), st.integers(1, 3)), st.sampled_from(Form))
 
 
 @given(st.dictionaries(BUCKETS, st.integers(1, 1000), min_size=1))
@@ -122,8 +122,13 @@ def test_no_bucket_is_cheaper_than_one_that_it_covers(measured_ns: dict[Bucket, 
     assert set(costs.values()) <= set(measured_ns.values())
     for large in costs:
         for small in costs:
-            if small.padded_size <= large.padded_size and TABLE.covers(large.dims, small.dims):
+            if small.padded_size <= large.padded_size and TABLE.covers(large.home, small.home):
                 assert costs[small] <= costs[large]
+
+
+def test_what_one_form_costs_raises_nothing_of_the_other() -> None:
+    measured_ns = {Bucket(4, (1, 1)): 1, Bucket(2, (1, 1), Form.MEDIA): 9, Bucket(1, (1, 1)): 5}
+    assert without_noise(measured_ns, TABLE) == {**measured_ns, Bucket(4, (1, 1)): 5}
 
 
 def test_sequence_model_end_to_end(open_lane: OpenLane) -> None:

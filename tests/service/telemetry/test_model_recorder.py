@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from service.buckets import Bucket
+from service.buckets import Bucket, Form
 from service.errors import InvalidInput, Overloaded
 from service.requests import BatchTimings, StageTimings
 from service.telemetry.metrics import MAX_BUCKET_LABELS, OTHER_BUCKETS, REASONS, STAGES
@@ -117,6 +117,15 @@ def test_batches_by_bucket(recorder):
     assert figures.batches.bucket_rows.tolist() == [7, 8]
     assert figures.batches.request_counts.sums == (11,)
     assert set(figures.batches.lanes) == {0, 1}
+
+
+def test_forms_have_buckets_of_their_own_and_add_up_in_the_model_s(recorder):
+    recorder.record_batch(Bucket(4), 3, 3, BATCH_TIMINGS, 0)
+    recorder.record_batch(Bucket(4, (), Form.MEDIA), 2, 2, BATCH_TIMINGS, 0)
+    figures = recorder.figures(None)
+    assert figures.bucket_labels == ("4", "4:media")
+    assert figures.batches.bucket_rows.tolist() == [3, 2]
+    assert figures.batches.request_counts.sums == (5,)
 
 
 @pytest.mark.parametrize("buckets", [MAX_BUCKET_LABELS, MAX_BUCKET_LABELS + 1, MAX_BUCKET_LABELS + 30])
