@@ -34,10 +34,11 @@ _FP8_QUANTIZERS = {"TRT_FP8QuantizeLinear", "TRT_FP8DequantizeLinear"}
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """A node as messages name it."""
+    """A node as messages name it; `domain` is empty for ONNX's own operators."""
 
     name: str
     op_type: str
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def read_facts(path: Path) -> OnnxFacts:
     return OnnxFacts(
         inputs=tuple(_tensor("input", value) for value in graph.input if value.name not in weights),
         outputs=tuple(_tensor("output", value) for value in graph.output),
-        nodes=tuple(OnnxNode(node.name, node.op_type) for node in graph.node),
+        nodes=tuple(OnnxNode(node.name, node.op_type, node.domain) for node in graph.node),
         precisions=frozenset(precision for each in graphs for precision in _precisions(each)),
         opset=max((opset.version for opset in model.opset_import if opset.domain in {"", "ai.onnx"}), default=0),
         nbytes=path.stat().st_size,

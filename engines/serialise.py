@@ -13,6 +13,7 @@ from engines.config import BuildSettings, configure
 from engines.events import LogLine, OnEvent, PhaseFinished, PhaseStarted
 from engines.network import create_network, parse, shape_inputs
 from engines.onnx_facts import OnnxFacts
+from engines.plugins import register_plugins
 from engines.precision import Precision, choose_precision, typing_of
 from engines.profiles import profiles_for
 from engines.progress import native_logger, native_monitor
@@ -155,6 +156,7 @@ def _parsed(flavour: Flavour, job: Job, precision: Precision, voice: Voice) -> _
             "a GPU with free memory and libraries that fit together are needed (`inferlane doctor` looks closer)"
         ) from error
     network = create_network(module, builder, precision)
+    register_plugins(flavour, job.facts)
     parser = parse(module, network, logger, job.onnx, job.facts)
     voice.finished("parse")
     return _Parsed(module, errors, logger, builder, network, parser)

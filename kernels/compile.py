@@ -27,6 +27,9 @@ FLAGS = {"std": "c++17", "fma": False}
 """Options of `cuda.core.ProgramOptions` beside the architecture and the headers' folder. Products and sums are fused
 only where a source says `fmaf`: the GPU then rounds where the host and the references do."""
 
+PTX_ARCHITECTURE = "compute_75"
+"""The virtual architecture of PTX: the least of `ARCHITECTURES`, whose PTX a driver compiles for every later one."""
+
 _DIGEST_BYTES = 32
 
 Compiler = Callable[[str, str], bytes]
@@ -101,6 +104,40 @@ def cubin(source: str, architecture: str, *, cache: Path, toolchain: Toolchain) 
     except OSError as error:
         _LOG.warning("the kernel cache %s cannot be written (%s); every start compiles again", cache, error)
     return built
+
+
+def compile_ptx(source: str) -> bytes:
+    """PTX of one source, for whatever keeps kernels of its own, as TensorRT does with those of plugins; not cached.
+
+    It is NVRTC's own: `cuda.core` asks the driver whether it takes such PTX, and where plans are compiled for other
+    machines there may be none.
+
+    Args:
+        source: one of `specs.SOURCES`.
+
+    Raises:
+        ModelLoadFailed: NVRTC is missing, or the source does not compile.
+    """
+    nvrtc()  # says what to install where it is missing
+    from cuda.bindings import nvrtc as binding  # noqa: PLC0415 - only machines that compile have it
+
+    text = (SOURCE_FOLDER / f"{source}.cu").read_bytes()
+    flags = [f"-arch={PTX_ARCHITECTURE}", f"-std={FLAGS['std']}", f"-fmad={str(FLAGS['fma']).lower()}"]
+    options = [flag.encode() for flag in (*flags, f"-I{SOURCE_FOLDER}")]
+    code, program = binding.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], [])
+    if code:
+        raise ModelLoadFailed(f"'{source}' cannot be compiled to PTX: nvrtcCreateProgram gave {code}")
+    try:
+        (code,) = binding.nvrtcCompileProgram(program, len(options), options)
+        if code:
+            log = b" " * binding.nvrtcGetProgramLogSize(program)[1]
+            binding.nvrtcGetProgramLog(program, log)
+            raise ModelLoadFailed(f"'{source}' does not compile to PTX: {log.decode(errors='replace')}")
+        built: bytes = b" " * binding.nvrtcGetPTXSize(program)[1]
+        binding.nvrtcGetPTX(program, built)
+        return built.rstrip(b"\0")
+    finally:
+        binding.nvrtcDestroyProgram(program)
 
 
 def _key(text: str, architecture: str, version: str) -> str:

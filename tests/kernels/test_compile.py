@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels import compile as compiler
-from kernels.compile import Toolchain, cubin, main, nvrtc
+from kernels.compile import PTX_ARCHITECTURE, Toolchain, compile_ptx, cubin, main, nvrtc
 from kernels.specs import ARCHITECTURES, SOURCE_FOLDER, SOURCES
 from service.errors import ModelLoadFailed
 
@@ -149,3 +149,20 @@ def test_headers_compile_alone(tmp_path: Path) -> None:
         source = tmp_path / f"{header.stem}.cpp"
         source.write_text(f'#include "{header.name}"\n')
         subprocess.run(["g++", "-std=c++17", "-fsyntax-only", "-Wall", f"-I{SOURCE_FOLDER}", str(source)], check=True)
+
+
+def test_ptx_keeps_the_entries_and_runs_on_every_architecture(installed: Toolchain) -> None:
+    text = compile_ptx("layernorm").decode()
+    assert text.rstrip().endswith("}"), "no terminator of a C string is part of it"
+    for entry in SOURCES["layernorm"]:
+        assert f".visible .entry {entry}(" in text
+    assert f".target {PTX_ARCHITECTURE.replace('compute', 'sm')}" in text
+
+
+def test_ptx_of_a_source_that_does_not_compile(
+    installed: Toolchain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.cu").write_text('extern "C" __global__ void k(int *p) { *p = undefined_name; }')
+    monkeypatch.setattr(compiler, "SOURCE_FOLDER", tmp_path)
+    with pytest.raises(ModelLoadFailed, match=r"(?s)'broken' does not compile to PTX.*undefined_name"):
+        compile_ptx("broken")

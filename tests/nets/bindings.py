@@ -103,8 +103,7 @@ class Bindings:
 
 def describe(wheel: Wheel) -> Bindings:
     """Imports a wheel's bindings in a child and says what is in them; skips the test where that cannot be done."""
-    need_tools("gcc", "nm", "readelf")
-    folder = kept(wheel.label.replace(" ", "-"), lambda folder: _fill(folder, wheel))
+    folder = folder_of(wheel)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder / "stubs"), "PYTHONPATH": str(folder)}
     command = [sys.executable, "-c", _DESCRIBE, wheel.module]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -112,6 +111,12 @@ def describe(wheel: Wheel) -> Bindings:
     content = json.loads(done.stdout)
     assert content["version"] == wheel.version
     return Bindings(wheel.label, wheel.is_lean, frozenset(content["names"]), content["classes"])
+
+
+def folder_of(wheel: Wheel) -> Path:
+    """Where a wheel's bindings lie, and in `stubs` what they are linked against; skips where that cannot be had."""
+    need_tools("gcc", "nm", "readelf")
+    return kept(wheel.label.replace(" ", "-"), lambda folder: _fill(folder, wheel))
 
 
 def _fill(folder: Path, wheel: Wheel) -> None:

@@ -25,6 +25,7 @@ from service.plan_report.examine import examine
 from service.runtime.trt.plan import TENSORRT_RTX
 from tests.doubles.demo_server import ROOT, demo_repository
 from tests.doubles.onnx_models import make_fp16, make_identity
+from tests.doubles.plugin_models import make_residual_layernorm
 from tests.nets.packages import kept, pip
 from tests.service.plan_report.test_examine import LAPTOP
 
@@ -139,6 +140,16 @@ def test_the_parser_s_words_name_the_node(rtx: Path, tmp_path: Path) -> None:
     error = build(rtx, model, tmp_path / "model.plan")["error"]
     assert "node 'the_node' (Unheard)" in error
     assert "backend = 'onnxruntime'" in error
+
+
+def test_it_takes_no_python_plugins(rtx: Path, tmp_path: Path) -> None:
+    """Its package has `tensorrt_rtx.plugin`, which wants a part of its bindings that they do not bring."""
+    model = model_of(tmp_path / "m", "[buckets]\nbatch = [1, 2]\n")
+    make_residual_layernorm(model / "1" / "model.onnx")
+    error = build(rtx, model, tmp_path / "model.plan")["error"]
+    assert "inferlane.residual_layernorm, which tensorrt_rtx 1.7.1.116 cannot take" in error
+    assert "tensorrt_rtx.plugin does not import (No module named 'tensorrt_rtx_bindings.plugin')" in error
+    assert "Add and LayerNormalization" in error
 
 
 def test_what_a_machine_without_a_gpu_says_of_such_a_plan(rtx: Path, demo_repository: Path, tmp_path: Path) -> None:
