@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from service.buckets import Form
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.frames import RawImage
 from service.pipeline.images import ImageLoader, LoadedImages, create_image_loader
 from service.pipeline.needs import SCORE_DTYPES, dtypes_text, tensors_text
 from service.pipeline.options import bounded_whole, check_names
-from service.pipeline.steps import Call, Step, Steps
+from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.tensors import HostArray, TensorSpec
 
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1_000_000
 """More than a model has classes; what is beyond those means all."""
+
+Ranking: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
+"""Classes of one image, the likeliest first, and their probabilities."""
 
 _SUM_TOLERANCE = 1e-3  # rounding to FP16 moves the sum by half of this at most
 
@@ -30,7 +36,7 @@ class ClassifyTask:
 
     Attributes:
         spec: the model.
-        images: decodes and preprocesses.
+        images: decodes, and preprocesses what the model's device does not.
     """
 
     spec: ModelSpec
@@ -46,47 +52,58 @@ class ClassifyTask:
         _top_k(options)
 
     def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
-        """The images of a body as rows of one batch, then their classes; see `ImageLoader.load` and `render`."""
-        return self._steps(lambda: self.images.load(body, content_type), options)
+        """The images of a body as rows of a batch, then their classes; see `ImageLoader.load`."""
+        return self._steps(lambda as_media: self.images.load(body, content_type, as_media=as_media), options)
 
     def frame_steps(self, frame: RawImage, options: Mapping[str, str]) -> Steps:
         """The same of a frame as the one row."""
-        return self._steps(lambda: self.images.load_frame(frame), options)
+        return self._steps(lambda as_media: self.images.load_frame(frame, as_media=as_media), options)
 
-    def _steps(self, load: Callable[[], LoadedImages], options: Mapping[str, str]) -> Steps:
-        media = load()
-        (outputs,) = yield Step((Call(media.inputs, media.rows),), is_rest_quick=True)
-        return self.render(outputs, options)
+    def _steps(self, load: Callable[[bool], LoadedImages], options: Mapping[str, str]) -> Steps:
+        top_k = _top_k(options)
+        media = load(self._is_ranked_by_kernel(top_k))
+        outputs = yield Step(media.calls, is_rest_quick=True)
+        ranked = media.in_order(map(partial(self._ranked, top_k), media.calls, outputs))
+        return {
+            "model_name": self.spec.name,
+            "model_version": self.spec.version,
+            "results": [{"predictions": self._predictions(*each)} for each in ranked],
+        }
 
-    def render(self, outputs: tuple[HostArray, ...], options: Mapping[str, str]) -> object:
-        """The answer: per image its `top_k` classes, the likeliest first.
+    def _is_ranked_by_kernel(self, top_k: int) -> bool:
+        """Whether the form of media answers so many classes, or all that there are."""
+        if self.spec.media is None:
+            return False
+        ranked = self.spec.media.outputs[0].dims[1]
+        return ranked == class_count(self.spec) or (isinstance(ranked, int) and top_k <= ranked)
 
-        Args:
-            outputs: one array of scores, [images, classes] or with trailing dimensions of 1.
-            options: as `check_options` accepted them.
+    def _ranked(self, top_k: int, call: Call, outputs: Outputs) -> list[Ranking]:
+        """Per row of a call its `top_k` likeliest classes, and their probabilities.
 
         Raises:
             ExecutionFailed: the model's scores are not numbers.
         """
-        top_k = _top_k(options)
-        probabilities = to_probabilities(outputs[0].reshape(len(outputs[0]), -1))
-        if not np.isfinite(probabilities).all():
+        if call.form is Form.MEDIA:
+            scores, classes = outputs[0].astype(np.float32)[:, :top_k], outputs[1].astype(np.intp)[:, :top_k]
+            self._require_numbers(scores)
+            return list(zip(classes, scores, strict=True))
+        probabilities = to_probabilities(outputs[0].reshape(call.rows, -1))
+        self._require_numbers(probabilities)
+        orders = [likeliest(row, top_k) for row in probabilities]
+        return [(order, row[order]) for order, row in zip(orders, probabilities, strict=True)]
+
+    def _require_numbers(self, scores: npt.NDArray[np.float32]) -> None:
+        if not np.isfinite(scores).all():
             raise ExecutionFailed(
                 f"model '{self.spec.name}' answered with scores that are not numbers (NaN or infinite); "
                 "check its precision and [preprocess] in its card"
             )
-        return {
-            "model_name": self.spec.name,
-            "model_version": self.spec.version,
-            "results": [{"predictions": self._best(row, top_k)} for row in probabilities],
-        }
 
-    def _best(self, row: npt.NDArray[np.float32], top_k: int) -> list[dict[str, object]]:
-        order = likeliest(row, top_k)
+    def _predictions(self, classes: npt.NDArray[np.intp], scores: npt.NDArray[np.float32]) -> list[dict[str, object]]:
         labels = self.spec.card.labels
         return [
             {"label": labels[index] if labels else str(index), "index": index, "score": score}
-            for index, score in zip(order.tolist(), row[order].tolist(), strict=True)
+            for index, score in zip(classes.tolist(), scores.tolist(), strict=True)
         ]
 
 
@@ -125,7 +142,7 @@ def create_classify_task(spec: ModelSpec, *, max_image_pixels: int) -> ClassifyT
     Raises:
         ModelLoadFailed: the inputs, outputs, preprocessing or labels do not fit.
     """
-    classes = _class_count(spec)
+    classes = class_count(spec)
     labels = spec.card.labels
     if labels and isinstance(classes, int) and len(labels) != classes:
         raise ModelLoadFailed(
@@ -135,8 +152,12 @@ def create_classify_task(spec: ModelSpec, *, max_image_pixels: int) -> ClassifyT
     return ClassifyTask(spec, create_image_loader(spec, max_pixels=max_image_pixels))
 
 
-def _class_count(spec: ModelSpec) -> int | str:
-    """The number of classes, or the name of that dimension where it is dynamic."""
+def class_count(spec: ModelSpec) -> int | str:
+    """The number of classes, or the name of that dimension where it is dynamic.
+
+    Raises:
+        ModelLoadFailed: the model has not one output of scores.
+    """
     if len(spec.outputs) == 1 and _is_scores(spec.outputs[0]):
         return spec.outputs[0].dims[1]
     found = tensors_text(spec.outputs)

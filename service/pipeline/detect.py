@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from service.buckets import Form
 from service.cards import BoxLayout
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
@@ -17,7 +19,7 @@ from service.pipeline.images import ImageLoader, ImageSize, LoadedImages, create
 from service.pipeline.needs import SCORE_DTYPES, tensors_text
 from service.pipeline.options import bounded_number, bounded_whole, check_names
 from service.pipeline.preprocess import plan_resize
-from service.pipeline.steps import Call, Step, Steps
+from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.tensors import HostArray, TensorSpec
 
 MAX_DETECTIONS = 10_000
@@ -47,7 +49,7 @@ class DetectTask:
 
     Attributes:
         spec: the model.
-        images: decodes and preprocesses.
+        images: decodes, and preprocesses what the model's device does not.
         layout: how candidates lie in the output; not `auto`.
     """
 
@@ -65,35 +67,75 @@ class DetectTask:
         self._limits(options)
 
     def steps(self, body: bytes, content_type: str, options: Mapping[str, str]) -> Steps:
-        """The images of a body as rows of one batch, then the boxes of each."""
-        return self._steps(lambda: self.images.load(body, content_type), options)
+        """The images of a body as rows of a batch, then the boxes of each."""
+        return self._steps(lambda as_media: self.images.load(body, content_type, as_media=as_media), options)
 
     def frame_steps(self, frame: RawImage, options: Mapping[str, str]) -> Steps:
         """The same of a frame as the one row."""
-        return self._steps(lambda: self.images.load_frame(frame), options)
+        return self._steps(lambda as_media: self.images.load_frame(frame, as_media=as_media), options)
 
-    def _steps(self, load: Callable[[], LoadedImages], options: Mapping[str, str]) -> Steps:
+    def _steps(self, load: Callable[[bool], LoadedImages], options: Mapping[str, str]) -> Steps:
         limits = self._limits(options)
-        media = load()
-        ((host,),) = yield Step((Call(media.inputs, media.rows),))
+        media = load(self._is_within_kernels(limits))
+        outputs = yield Step(media.calls)
+        found = media.in_order(map(partial(self._boxes, limits), media.calls, outputs))
         return {
             "model_name": self.spec.name,
             "model_version": self.spec.version,
-            "results": [self._result(row, size, limits) for row, size in zip(host, media.sizes, strict=True)],
+            "results": [self._result(boxes, size) for boxes, size in zip(found, media.sizes, strict=True)],
         }
 
-    def _result(self, row: HostArray, size: ImageSize, limits: Limits) -> dict[str, object]:
+    def _is_within_kernels(self, limits: Limits) -> bool:
+        """Whether the boxes that the form of media answers, by the card's thresholds, hold all that is wanted."""
+        if self.spec.media is None:
+            return False
+        card, most = self.spec.card.detect, self.spec.media.outputs[1].dims[1]
+        return (
+            limits.score_threshold >= card.score_threshold
+            and limits.iou_threshold == card.iou_threshold
+            and isinstance(most, int)
+            and limits.max_detections <= most
+        )
+
+    def _boxes(self, limits: Limits, call: Call, outputs: Outputs) -> list[Boxes]:
+        """Per row of a call the wanted boxes on the model's canvas, best first.
+
+        Raises:
+            ExecutionFailed: scores or boxes are not numbers.
+        """
+        if call.form is Form.MEDIA:
+            return [self._kept(limits, row) for row in zip(*outputs, strict=True)]
+        return [self._decoded(limits, row) for row in outputs[0]]
+
+    def _kept(self, limits: Limits, row: Outputs) -> Boxes:
+        """Of the boxes that kernels have found in an image those that a request wants.
+
+        A better box is never dropped for a lesser one: so what is left above a higher threshold, and the first few,
+        are what the kernels had found with those limits.
+        """
+        counts, corners, scores, classes = row
+        self._require_numbers(not counts[1])
+        boxes = Boxes(corners.astype(np.float32), scores.astype(np.float32), classes.astype(np.int32))
+        wanted = np.flatnonzero(boxes.scores[: int(counts[0])] >= np.float32(limits.score_threshold))
+        return boxes.take(wanted[: limits.max_detections])
+
+    def _decoded(self, limits: Limits, row: HostArray) -> Boxes:
         candidates = decode_candidates(row, self.layout, limits.score_threshold)
-        if not (np.isfinite(candidates.scores).all() and np.isfinite(candidates.corners).all()):
+        self._require_numbers(bool(np.isfinite(candidates.scores).all() and np.isfinite(candidates.corners).all()))
+        return without_overlaps(candidates, limits.iou_threshold, limits.max_detections)
+
+    def _require_numbers(self, are_numbers: bool) -> None:
+        if not are_numbers:
             raise ExecutionFailed(
                 f"model '{self.spec.name}' answered with scores or boxes that are not numbers (NaN or infinite); "
                 "check its precision and [preprocess] in its card"
             )
-        best = without_overlaps(candidates, limits.iou_threshold, limits.max_detections)
+
+    def _result(self, boxes: Boxes, size: ImageSize) -> dict[str, object]:
         preprocessor = self.images.preprocessor
         plan = plan_resize(size.height, size.width, preprocessor.target, preprocessor.card)
-        boxes = to_image(best, plan, size)
-        return {"height": size.height, "width": size.width, "detections": self._detections(boxes)}
+        shown = to_image(boxes, plan, size)
+        return {"height": size.height, "width": size.width, "detections": self._detections(shown)}
 
     def _detections(self, boxes: Boxes) -> list[dict[str, object]]:
         labels = self.spec.card.labels
@@ -124,7 +166,7 @@ def create_detect_task(spec: ModelSpec, *, max_image_pixels: int) -> DetectTask:
     Raises:
         ModelLoadFailed: the inputs, outputs, preprocessing or labels do not fit.
     """
-    layout, classes = _layout(spec)
+    layout, classes = box_layout(spec)
     labels = spec.card.labels
     if labels and len(labels) != classes:
         raise ModelLoadFailed(
@@ -134,8 +176,12 @@ def create_detect_task(spec: ModelSpec, *, max_image_pixels: int) -> DetectTask:
     return DetectTask(spec, create_image_loader(spec, max_pixels=max_image_pixels), layout)
 
 
-def _layout(spec: ModelSpec) -> tuple[BoxLayout, int]:
-    """How candidates lie, and how many classes they have."""
+def box_layout(spec: ModelSpec) -> tuple[BoxLayout, int]:
+    """How candidates lie, and how many classes they have.
+
+    Raises:
+        ModelLoadFailed: the model has not one output of candidates, or nothing says how they lie.
+    """
     tensor = spec.outputs[0]
     layout = spec.card.detect.layout
     if len(spec.outputs) == 1 and tensor.dtype in SCORE_DTYPES and len(tensor.dims) == 3:

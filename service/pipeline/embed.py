@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from service.buckets import Form
 from service.cards import Pooling
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
@@ -77,10 +78,11 @@ class EmbedTask:
         """Tokens, in calls by their padded length; then the vectors in the order of the texts."""
         rows = self.tokenizer.rows(read_texts(body, content_type))
         groups = list(self._groups(rows))
-        outputs = yield Step(tuple(self._call([rows[index] for index in group]) for group in groups))
+        calls = tuple(self._call([rows[index] for index in group]) for group in groups)
+        outputs = yield Step(calls)
         vectors: list[Vectors | None] = [None] * len(rows)
-        for group, (host,) in zip(groups, outputs, strict=True):
-            found = self._vectors((host,), [rows[index] for index in group])
+        for group, call, answered in zip(groups, calls, outputs, strict=True):
+            found = self._vectors(call, answered, [rows[index] for index in group])
             for index, vector in zip(group, found, strict=True):
                 vectors[index] = vector
         return {
@@ -112,10 +114,15 @@ class EmbedTask:
         fixed = self.spec.inputs[0].dims[1]
         length = fixed if isinstance(fixed, int) else max(len(row.ids) for row in rows)
         dims = () if isinstance(fixed, int) else (length,)
+        if self.spec.serves_media(len(rows), dims):
+            inputs = (*self.inputs.arrays(rows, length), self.inputs.counted(rows, length))
+            return Call(inputs, len(rows), dims, form=Form.MEDIA)
         return Call(self.inputs.arrays(rows, length), len(rows), dims, outputs=(self.output.index,))
 
-    def _vectors(self, outputs: Outputs, rows: Sequence[TokenRow]) -> Vectors:
-        vectors = self.output.vectors(outputs[0], [len(row.ids) for row in rows])
+    def _vectors(self, call: Call, outputs: Outputs, rows: Sequence[TokenRow]) -> Vectors:
+        vectors = outputs[0].astype(np.float32)
+        if call.form is Form.TENSORS:
+            vectors = self.output.vectors(outputs[0], [len(row.ids) for row in rows])
         if not np.isfinite(vectors).all():
             raise ExecutionFailed(
                 f"model '{self.spec.name}' answered with vectors that are not numbers (NaN or infinite); "
@@ -159,10 +166,15 @@ def create_embed_task(spec: ModelSpec, *, max_image_pixels: int) -> EmbedTask:
     if not isinstance(sequence, int):
         sizes = spec.buckets.dim_sizes[0]
         longest = sizes[-1] if sizes else None
-    return EmbedTask(spec, create_tokenizer(spec, inputs, longest), inputs, _vector_output(spec))
+    return EmbedTask(spec, create_tokenizer(spec, inputs, longest), inputs, vector_output(spec))
 
 
-def _vector_output(spec: ModelSpec) -> VectorOutput:
+def vector_output(spec: ModelSpec) -> VectorOutput:
+    """The output that a model's card means.
+
+    Raises:
+        ModelLoadFailed: the model has no such output, or several and the card says nothing, or it holds no vectors.
+    """
     card = spec.card.pooling
     names = [tensor.name for tensor in spec.outputs]
     if card.output is not None and card.output not in names:

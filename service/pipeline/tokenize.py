@@ -18,6 +18,9 @@ INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"
 TOKEN_TYPE_IDS = "token_type_ids"
 
+COUNTED = "counted"
+"""Of the form of media, beside the model's own inputs: which tokens the text has, INT32."""
+
 _NAMES = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 _DTYPES = (DType.INT64, DType.INT32)
 
@@ -94,6 +97,13 @@ class TokenInputs:
             host.flags.writeable = False
             arrays.append(host)
         return tuple(arrays)
+
+    def counted(self, rows: Sequence[TokenRow], length: int) -> HostArray:
+        """INT32[rows, length]: 1 for every token of a row, then 0."""
+        lengths = np.array([[len(row.ids)] for row in rows])
+        host = (np.arange(length) < lengths).astype(np.int32)
+        host.flags.writeable = False
+        return host
 
 
 def _values(name: str, row: TokenRow) -> npt.ArrayLike:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from service.pipeline.classify import ClassifyTask, create_classify_task, likeli
 from service.pipeline.frames import RawImage
 from service.tensors import DType, TensorSpec
 from tests.service.pipeline.classifiers import make_spec
+from tests.service.pipeline.forms import FORM, form, part
 from tests.service.pipeline.image_files import encode, noise
 from tests.service.pipeline.steps import drive
 
@@ -27,8 +29,14 @@ def scores(*rows: tuple[float, ...]) -> tuple[np.ndarray]:
     return (np.array(rows, np.float32),)
 
 
+def answer_of(made: ClassifyTask, outputs: tuple[np.ndarray, ...], options: dict[str, str]) -> Any:
+    """What is answered to as many images as the outputs have rows."""
+    body = form(*[part(encode(".png", noise(24, 32)))] * len(outputs[0]))
+    return drive(made.steps(body, FORM, options), lambda call: outputs)[0]
+
+
 def test_answers_labels_of_the_likeliest_classes_first() -> None:
-    answer = task(labels=LABELS).render(scores((0.125, 0.5, 0.25, 0.125)), {"top_k": "2"})
+    answer = answer_of(task(labels=LABELS), scores((0.125, 0.5, 0.25, 0.125)), {"top_k": "2"})
     assert answer == {
         "model_name": "shapes",
         "model_version": "7",
@@ -44,14 +52,12 @@ def test_answers_labels_of_the_likeliest_classes_first() -> None:
 
 
 def test_answers_one_result_per_image_in_order() -> None:
-    answer = task(labels=LABELS).render(scores((1, 0, 0, 0), (0, 0, 0, 1)), {"top_k": "1"})
-    assert isinstance(answer, dict)
+    answer = answer_of(task(labels=LABELS), scores((1, 0, 0, 0), (0, 0, 0, 1)), {"top_k": "1"})
     assert [result["predictions"][0]["label"] for result in answer["results"]] == ["circle", "line"]
 
 
 def test_without_labels_the_index_is_the_label() -> None:
-    answer = task().render(scores((0, 0, 1, 0)), {"top_k": "1"})
-    assert isinstance(answer, dict)
+    answer = answer_of(task(), scores((0, 0, 1, 0)), {"top_k": "1"})
     assert answer["results"][0]["predictions"] == [{"label": "2", "index": 2, "score": 1.0}]
 
 
@@ -59,22 +65,20 @@ def test_without_labels_the_index_is_the_label() -> None:
     ("options", "count"), [({}, 4), ({"top_k": "1"}, 1), ({"top_k": "3"}, 3), ({"top_k": "99"}, 4)]
 )
 def test_top_k_bounds_the_answer(options: dict[str, str], count: int) -> None:
-    answer = task().render(scores((0.25, 0.25, 0.25, 0.25)), options)
-    assert isinstance(answer, dict)
+    answer = answer_of(task(), scores((0.25, 0.25, 0.25, 0.25)), options)
     assert [found["index"] for found in answer["results"][0]["predictions"]] == list(range(count))
 
 
 def test_five_are_the_default() -> None:
     wide = task(outputs=(TensorSpec("scores", DType.FP32, ("n", 9)),))
-    answer = wide.render(scores(tuple(float(i) for i in range(9))), {})
-    assert isinstance(answer, dict)
+    answer = answer_of(wide, scores(tuple(float(i) for i in range(9))), {})
     assert [found["index"] for found in answer["results"][0]["predictions"]] == [8, 7, 6, 5, 4]
 
 
 @given(npst.arrays(np.float32, (2, 6), elements=st.floats(-100, 100, width=32)), st.integers(1, 8))
 def test_the_answer_is_json_and_sorted(logits: np.ndarray, top_k: int) -> None:
     wide = task(outputs=(TensorSpec("scores", DType.FP32, ("n", 6)),))
-    answer = json.loads(json.dumps(wide.render((logits,), {"top_k": str(top_k)})))
+    answer = json.loads(json.dumps(answer_of(wide, (logits,), {"top_k": str(top_k)})))
     for row, result in zip(to_probabilities(logits), answer["results"], strict=True):
         found = [prediction["score"] for prediction in result["predictions"]]
         assert found == sorted(row.tolist(), reverse=True)[:top_k]
@@ -90,8 +94,7 @@ def test_of_equal_scores_the_lower_index_comes_first(row: np.ndarray, top_k: int
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_trailing_dimensions_of_one_are_dropped(dtype: type) -> None:
     pooled = task(outputs=(TensorSpec("scores", DType.FP32, ("n", 4, 1, 1)),))
-    answer = pooled.render((np.array([0, 1, 0, 0], dtype).reshape(1, 4, 1, 1),), {"top_k": "1"})
-    assert isinstance(answer, dict)
+    answer = answer_of(pooled, (np.array([0, 1, 0, 0], dtype).reshape(1, 4, 1, 1),), {"top_k": "1"})
     assert answer["results"][0]["predictions"][0]["index"] == 1
 
 
@@ -162,7 +165,7 @@ def test_a_class_masked_with_minus_infinity_scores_zero() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_scores_that_are_no_numbers_fail(bad: float) -> None:
     with pytest.raises(ExecutionFailed, match="'shapes' answered with scores that are not numbers"):
-        task().render(scores((0.0, bad, 0.0, 0.0)), {})
+        answer_of(task(), scores((0.0, bad, 0.0, 0.0)), {})
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def row_of(image: np.ndarray) -> np.ndarray:
 
 def test_one_image_is_one_row() -> None:
     prepared = loader().load(FILES[0], "image/png")
-    (host_images,) = prepared.inputs
-    assert prepared.rows == 1
+    (host_images,) = prepared.calls[0].inputs
+    assert [call.rows for call in prepared.calls] == [1]
     assert host_images.shape == (1, 3, 24, 32)
     assert host_images.flags.c_contiguous
     assert not host_images.flags.writeable
@@ -35,14 +35,15 @@ def test_one_image_is_one_row() -> None:
 
 
 def test_the_bytes_decide_not_the_content_type() -> None:
-    (host_images,) = loader().load(FILES[0], "image/jpeg").inputs
+    (host_images,) = loader().load(FILES[0], "image/jpeg").calls[0].inputs
     np.testing.assert_array_equal(host_images[0], row_of(IMAGES[0]))
 
 
 def test_images_of_a_form_are_rows_in_its_order() -> None:
     prepared = loader().load(form(*map(part, FILES)), FORM)
-    assert prepared.rows == 3
-    np.testing.assert_array_equal(prepared.inputs[0], np.stack([row_of(image) for image in IMAGES]))
+    assert [call.rows for call in prepared.calls] == [3]
+    assert prepared.in_order([("a", "b", "c")]) == ["a", "b", "c"]
+    np.testing.assert_array_equal(prepared.calls[0].inputs[0], np.stack([row_of(image) for image in IMAGES]))
 
 
 @pytest.mark.parametrize(("max_batch_size", "limit"), [(2, 2), (0, 1)], ids=["batch of two", "no batch dimension"])
@@ -52,7 +53,7 @@ def test_more_images_than_the_largest_batch_are_refused(max_batch_size: int, lim
 
 
 def test_a_model_without_a_batch_dimension_takes_one_image() -> None:
-    assert loader(max_batch_size=0).load(form(part(FILES[0])), FORM).rows == 1
+    assert loader(max_batch_size=0).load(form(part(FILES[0])), FORM).calls[0].rows == 1
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_errors_of_a_single_image_name_no_place() -> None:
 def test_a_frame_is_the_row_that_its_file_is() -> None:
     prepared = loader().load_frame(RawImage.from_rgb(IMAGES[1]))
     from_file = loader().load(FILES[1], "image/png")
-    assert prepared.rows == 1
     assert prepared.sizes == from_file.sizes
-    assert not prepared.inputs[0].flags.writeable
-    np.testing.assert_array_equal(prepared.inputs[0], from_file.inputs[0])
+    (row,), (row_of_file,) = prepared.calls[0].inputs, from_file.calls[0].inputs
+    assert not row.flags.writeable
+    np.testing.assert_array_equal(row, row_of_file)
