@@ -154,13 +154,25 @@ class Batcher:
             request,
             sequence=self._sequence,
             home=home,
-            work_ns=request.rows * (self._row_costs_ns.get(home) or _row_cost_ns(home, rules)),
+            work_ns=self._work_ns(request.rows, home, rules),
             queued_ns=now_ns,
             future=loop.create_future(),
         )
         self._queue.add(item)
         self._schedule_step(loop)
         return item
+
+    def backlog_ns(self, priority: int) -> float:
+        """How long it would take from now until a lane reached a new request of `priority`, in nanoseconds."""
+        return self._predicted_wait_ns(priority, self._clock()) if self._lanes_free_at_ns else 0.0
+
+    def lane_time_ns(self, request: InferenceRequest) -> float:
+        """What a request takes of all lanes' time, were they one, in nanoseconds; 0 where its shape is not served."""
+        rules = self._rules
+        home = None if rules is None else rules.buckets.home(request.rows, request.dims, request.form)
+        if rules is None or home is None:
+            return 0.0
+        return self._work_ns(request.rows, home, rules) / len(self._lanes_free_at_ns)
 
     def cancel(self, item: Pending) -> bool:
         """Drops a waiting request whose client has gone; False if it is already on a lane or answered."""
@@ -232,6 +244,9 @@ class Batcher:
         """When a lane would reach a new request of `priority`: the waiting and running work, spread over the lanes."""
         running_ns = sum(max(0, free_at_ns - now_ns) for free_at_ns in self._lanes_free_at_ns)
         return (self._queue.work_before_ns(priority) + running_ns) / len(self._lanes_free_at_ns)
+
+    def _work_ns(self, rows: int, home: Home, rules: Rules) -> float:
+        return rows * (self._row_costs_ns.get(home) or _row_cost_ns(home, rules))
 
     def _schedule_step(self, loop: asyncio.AbstractEventLoop) -> None:
         """One step for all requests that this turn of the loop brings, so that they can share a batch."""
