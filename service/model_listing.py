@@ -10,6 +10,7 @@ from rich.text import Text
 
 from service.backends import open_backend
 from service.batching.lane_count import is_measured
+from service.buckets import Form
 from service.errors import ServiceError
 from service.models import ModelSpec
 from service.pipeline.task import create_task
@@ -32,7 +33,8 @@ class ModelListing:
         task: what `/predict` makes of it.
         inputs: as `name dtype [dims]`.
         outputs: likewise.
-        buckets: labels of the padded shapes, largest first; empty where sizes are served exactly.
+        buckets: labels of the padded shapes of tensors, largest first; empty where sizes are served exactly.
+        media_buckets: likewise of those that its task's kernels take media in; empty where the task runs on the host.
         exact_dims: dimensions that are served at their exact size.
         lanes: how many there are; None where start-up measures how many pay, 0 where it is its members that have them.
         error: why it cannot be served, empty if it can.
@@ -45,6 +47,7 @@ class ModelListing:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     buckets: tuple[str, ...] = ()
+    media_buckets: tuple[str, ...] = ()
     exact_dims: tuple[str, ...] = ()
     lanes: int | None = 0
     error: str = ""
@@ -132,7 +135,8 @@ def _listing(spec: ModelSpec, lanes: int | None) -> ModelListing:
         task=spec.card.task,
         inputs=tuple(_tensor(tensor) for tensor in spec.inputs),
         outputs=tuple(_tensor(tensor) for tensor in spec.outputs),
-        buckets=tuple(bucket.label for bucket in buckets.known()),
+        buckets=tuple(bucket.label for bucket in buckets.known() if bucket.form is Form.TENSORS),
+        media_buckets=tuple(bucket.label for bucket in buckets.known() if bucket.form is Form.MEDIA),
         exact_dims=buckets.exact_dims,
         lanes=lanes,
     )
@@ -150,6 +154,10 @@ def _backend(listing: ModelListing) -> str:
 def _buckets(listing: ModelListing) -> str:
     if listing.exact_dims:
         return f"exact {', '.join(listing.exact_dims)}: not warmed, sizes never join"
-    shown = " ".join(listing.buckets[:MAX_BUCKETS_SHOWN])
-    rest = len(listing.buckets) - MAX_BUCKETS_SHOWN
+    return "\n".join(_cut(labels) for labels in (listing.buckets, listing.media_buckets) if labels)
+
+
+def _cut(labels: tuple[str, ...]) -> str:
+    shown = " ".join(labels[:MAX_BUCKETS_SHOWN])
+    rest = len(labels) - MAX_BUCKETS_SHOWN
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -16,7 +16,7 @@ from service.buckets import Bucket
 from service.requests import Batch
 from service.runtime.probe import LaunchTimes
 from service.runtime.protocol import Backend
-from service.runtime.synthetic import synthetic_batch
+from service.runtime.synthetic import split_request, synthetic_batch
 from service.tensors import HostArray
 
 PROBE_S = 0.25
@@ -35,7 +35,7 @@ class Trial:
     Attributes:
         lane_counts: how many lanes to try, one count after another.
         duration_s: for each of them.
-        rows_per_request: how a batch is cut into requests; None makes it one.
+        rows_per_request: how a batch is cut into requests; None makes it one, or of media as many as they need.
         is_registered: whether requests lie in memory that the device reads by itself, as a front end's arena does;
             else in ordinary memory, as the bodies of HTTP requests do.
     """
@@ -189,17 +189,8 @@ def _placed(values: HostArray, offset: int, host_arena: HostArray) -> HostArray:
 
 
 def split(batch: Batch, rows: int) -> Batch:
-    """The same rows as requests of `rows` rows each; the last one takes what is left."""
-    (whole,) = batch.requests
-    requests = tuple(
-        replace(
-            whole,
-            inputs=tuple(values[first : first + rows] for values in whole.inputs),
-            rows=min(rows, whole.rows - first),
-        )
-        for first in range(0, whole.rows, rows)
-    )
-    return Batch(batch.bucket, requests, batch.size)
+    """The same rows as requests of at most `rows` rows each."""
+    return replace(batch, requests=tuple(part for whole in batch.requests for part in split_request(whole, rows)))
 
 
 def _mean(before: Ceiling | None, after: Ceiling | None) -> Ceiling | None:

@@ -32,7 +32,10 @@ The event is set when nobody waits for the load any more: what takes long, as bu
 """
 
 MakeTask: TypeAlias = Callable[[ModelSpec], Task | None]
-"""Makes what `/predict` does with a model. Raises ModelLoadFailed where the model does not fit its task."""
+"""Makes what `/predict` does with a model. Raises ModelLoadFailed where the model does not fit its task.
+
+Called before a model is warmed; and again, with the buckets that are served, where start-up left some out.
+"""
 
 ComposeTask: TypeAlias = Callable[[ModelSpec, Mapping[str, ModelSpec]], Task]
 """Makes the task of a composed model, given its members by the card's key. Raises ModelLoadFailed likewise."""
@@ -52,7 +55,6 @@ class _Opening:
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     batcher: Batcher
-    spec: ModelSpec
     ready: Ready
     task: Task | None
 
@@ -128,7 +130,7 @@ class ModelLoader:
             is_cut_off.set()
             await _close_unused(preparing)
             raise
-        batcher, spec, ready = prepared.batcher, prepared.spec, prepared.ready
+        batcher, ready, spec = prepared.batcher, prepared.ready, prepared.ready.spec
         recorder = self._recorder.for_model(spec.name, spec.version, _gauges(batcher, ready))
         batcher.start(ready.costs, recorder, ready.unserved)
         return ServedModel(spec, ready.costs, batcher, recorder, prepared.task, ready.unserved, ready.phase_ns)
@@ -148,11 +150,13 @@ class ModelLoader:
                 clock=self._clock,
             )
             ready = start_up.run(began_ns)
+            if ready.spec is not backend.spec:
+                task = self._make_task(ready.spec)
         except BaseException as error:
             if not is_lost(error):
                 batcher.close()
             raise
-        return _Prepared(batcher, backend.spec, ready, task)
+        return _Prepared(batcher, ready, task)
 
 
 async def _close_unused(preparing: asyncio.Future[_Prepared]) -> None:

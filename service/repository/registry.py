@@ -348,7 +348,7 @@ def _members_first(folders: Mapping[str, ModelFolder]) -> list[str]:
 def _summary(served: ServedModel) -> str:
     """Such as "3.2 s: open 1.1, warm up 1.6, checks 0.4, lanes 0.1; 28 buckets, 2 lanes"."""
     phases = ", ".join(f"{phase.value.replace('_', ' ')} {ns / NS_PER_S:.1f}" for phase, ns in served.phase_ns.items())
-    warm = sum(1 for _ in served.spec.buckets.known()) - len(served.unserved)
+    warm = sum(1 for _ in served.spec.buckets.known())
     total_s = sum(served.phase_ns.values()) / NS_PER_S
     lanes = served.batcher.lane_count
     return f"{total_s:.1f} s: {phases}; {_count(warm, 'bucket')}, {_count(lanes, 'lane')}"

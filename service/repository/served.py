@@ -40,7 +40,7 @@ class ServedModel:
     """A model version with warm lanes.
 
     Attributes:
-        spec: its tensors, buckets and limits.
+        spec: its tensors, limits, and the buckets that are served.
         costs: what a batch costs in each bucket, as measured at warm-up.
         batcher: takes its requests.
         recorder: counts them.
@@ -62,7 +62,7 @@ class ServedModel:
         """What it does not serve although its card and model say so, for people; empty if there is nothing."""
         if not self.unserved:
             return ""
-        total = sum(1 for _ in self.spec.buckets.known())
+        total = len(self.unserved) + sum(1 for _ in self.spec.buckets.known())
         shown = [f"{bucket.label}: {each.detail}" for bucket, each in sorted(self.unserved.items(), key=_by_bucket)]
         rest = len(shown) - MAX_LACKS_SHOWN
         shown[MAX_LACKS_SHOWN:] = [f"and {rest} more"] if rest > 0 else []

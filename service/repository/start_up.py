@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from service.batching.lane_count import LANE_LIMIT, is_measured, items_per_s, knee, representatives
 from service.batching.lane_pool import LanePool
-from service.buckets import Bucket, CostTable, Unserved
+from service.buckets import Bucket, CostTable, Form, Unserved
 from service.errors import DeviceError, ModelLoadFailed, ServiceError
+from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.checks import OpenReference, check_buckets
 from service.runtime.protocol import Backend, Lane
@@ -71,11 +72,13 @@ class Ready:
     Attributes:
         costs: duration of a batch by bucket, as the first lane took it alone.
         unserved: buckets that must not be served, and why.
+        spec: the model without them.
         phase_ns: what each phase took.
     """
 
     costs: CostTable
     unserved: Mapping[Bucket, Unserved]
+    spec: ModelSpec
     phase_ns: Mapping[Phase, int]
 
 
@@ -111,6 +114,7 @@ class StartUp:
         self._on_device = backend.free_device_bytes() is not None
         self._phase = Phase.OPEN
         self._phase_ns: dict[Phase, int] = {}
+        self._unserved: dict[Bucket, Unserved] = {}
         self._done = 0
         self._total = backend.lane_count * sum(1 for _ in backend.spec.buckets.known())
 
@@ -128,14 +132,13 @@ class StartUp:
             warmth = self._pool.call(0, self._warm)
             self._leave_out(warmth.unserved)
             since_ns = self._end_phase(since_ns, Phase.CHECKS)
-            wrong = self._pool.call(0, self._check)
-            self._leave_out(wrong)
+            self._leave_out(self._pool.call(0, self._check))
             since_ns = self._end_phase(since_ns, Phase.LANES)
             self._add_lanes()
             self._phase_ns[Phase.LANES] = self._clock() - since_ns
         finally:
             self._tell(is_over=True)
-        return Ready(warmth.costs, {**warmth.unserved, **wrong}, MappingProxyType(self._phase_ns))
+        return Ready(warmth.costs, MappingProxyType(self._unserved), self._spec, MappingProxyType(self._phase_ns))
 
     def _end_phase(self, since_ns: int, following: Phase) -> int:
         now_ns = self._clock()
@@ -162,15 +165,23 @@ class StartUp:
     def _check(self, lane: Lane) -> Mapping[Bucket, Unserved]:
         return check_buckets(lane, self._spec, self._open_reference, on_device=self._on_device, clock=self._clock)
 
-    def _leave_out(self, unserved: Mapping[Bucket, Unserved]) -> None:
-        if not unserved:
+    def _leave_out(self, found: Mapping[Bucket, Unserved]) -> None:
+        if not found:
             return
+        unserved = with_media(found, self._spec)
         for bucket, each in unserved.items():
             _log.warning("model '%s': bucket %s is not served: %s", self._spec.name, bucket.label, each.detail)
-        self._spec = replace(self._spec, buckets=self._spec.buckets.without(unserved))
-        if not any(True for _ in self._spec.buckets.known()):
+        self._unserved.update(unserved)
+        former, self._spec = self._spec, self._spec.without(unserved)
+        if not any(bucket.form is Form.TENSORS for bucket in self._spec.buckets.known()):
             raise ModelLoadFailed(
                 f"model '{self._spec.name}' can be served in no bucket: {next(iter(unserved.values())).detail}"
+            )
+        if former.media is not None and self._spec.media is None:
+            _log.warning(
+                "model '%s': no bucket of media is left, so task '%s' prepares its tensors on the host",
+                self._spec.name,
+                self._spec.card.task,
             )
 
     def _add_lanes(self) -> None:
@@ -232,3 +243,16 @@ class StartUp:
         """Whether a lane like the last one would take less than half of the memory that is left."""
         lane_bytes = sum(self._pool.figures()[-1].device_bytes.values())
         return 2 * lane_bytes <= (self._backend.free_device_bytes() or 0)
+
+
+def with_media(unserved: Mapping[Bucket, Unserved], spec: ModelSpec) -> dict[Bucket, Unserved]:
+    """What must not be served, and with a bucket of tensors that of media of its shape.
+
+    It runs the same engine in the same shape, and only tensors are compared with a reference.
+    """
+    found = dict(unserved)
+    for bucket in spec.buckets.known():
+        cause = unserved.get(replace(bucket, form=Form.TENSORS))
+        if cause is not None and bucket not in found:
+            found[bucket] = replace(cause, detail=f"it shares its engine with tensors, where {cause.detail}")
+    return found

@@ -1,21 +1,18 @@
-"""The proof that a row's result does not depend on its neighbours, nor on the padding beside it."""
+"""The proof that a row's tensors do not depend on its neighbours, nor on the padding beside it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from service.buckets import Bucket, DimSizes, Home
+from service.buckets import Bucket, DimSizes, Form, Home
 from service.errors import ExecutionFailed, ModelLoadFailed, ServiceError
 from service.models import ModelSpec
 from service.requests import Batch
-from service.runtime.differences import as_floats, largest_difference
 from service.runtime.protocol import Lane
+from service.runtime.row_agreement import DTYPE_TOLERANCE, disagreement
 from service.runtime.synthetic import SEED, synthetic_request
-from service.tensors import DType, HostArray, TensorSpec
+from service.tensors import DType
 
 _log = logging.getLogger(__name__)
 
@@ -24,11 +21,6 @@ PROBE_SIZES = (64, 32, 16, 8, 224, 128, 256, 512, 1)
 
 # Not a power of two, so that the pattern of repeated rows never coincides with a batch size.
 _DISTINCT_ROWS = 3
-
-# Largest difference as a share of the largest magnitude that the rows alone give: summation order changes with
-# the batch size, and a float of b mantissa bits then differs in its last few.
-_DTYPE_TOLERANCE = {DType.FP64: 1e-9, DType.FP32: 1e-3, DType.FP16: 1e-2, DType.BF16: 4e-2}
-_ABSOLUTE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,7 @@ ONE_KERNEL_SET = Rigour(is_every_bucket_tried=False, least_tolerance=0.0, row_sc
 The magnitudes are far apart, so that a shape or a scale that follows the values shows.
 """
 
-KERNELS_PER_BUCKET = Rigour(is_every_bucket_tried=True, least_tolerance=_DTYPE_TOLERANCE[DType.BF16], row_scale=2.0)
+KERNELS_PER_BUCKET = Rigour(is_every_bucket_tried=True, least_tolerance=DTYPE_TOLERANCE[DType.BF16], row_scale=2.0)
 """For a backend whose buckets each have kernels of their own, which may compute in any type behind FP32 tensors.
 
 What holds for one bucket says nothing of the next. The magnitudes stay where half-precision kernels do not overflow.
@@ -64,9 +56,9 @@ def check_batch_invariance(lane: Lane, spec: ModelSpec, rigour: Rigour = ONE_KER
 
     Where dims are served at their exact size, one size that the model can run is tried in their place.
 
-    Each batch of more than two runs one row short, so that padding rows are tried too. Floats may differ by the share
-    of their peak that the type allows (FP64 1e-9, FP32 1e-3, FP16 1e-2, BF16 4e-2), other types not at all.
-    Runs on the lane's thread, after `warm_up`.
+    Each batch of more than two runs one row short, so that padding rows are tried too. What may differ, see
+    `row_agreement`. Of the form of tensors alone; media have `media_invariance`. Runs on the lane's thread, after
+    `warm_up`.
 
     Returns:
         The buckets that failed, and why; the others of their dims are good.
@@ -81,7 +73,7 @@ def check_batch_invariance(lane: Lane, spec: ModelSpec, rigour: Rigour = ONE_KER
     problems: dict[Bucket, str | None] = {}
     if spec.buckets.is_exact:
         problems = _check_dims(lane, spec, _runnable_dims(lane, spec), rigour)
-    for dims in dict.fromkeys(bucket.dims for bucket in spec.buckets.known()):
+    for dims in dict.fromkeys(bucket.dims for bucket in spec.buckets.known() if bucket.form is Form.TENSORS):
         problems |= _check_dims(lane, spec, dims, rigour)
     found = {bucket: problem for bucket, problem in problems.items() if problem is not None}
     if found and (len(found) == len(problems) or spec.buckets.is_exact):
@@ -120,7 +112,8 @@ def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes, rigour: Rigour) -> 
             # Harmless, for a batch that fails is run again request by request; but every one would be.
             _log.warning("requests of model '%s' cannot share a batch, set max_batch_size = 1: %s", spec.name, error)
             return {}
-        problems[bucket] = _problem(spec, bucket, alone, together, rigour.least_tolerance)
+        problem = disagreement(spec.outputs, bucket, alone, together, rigour.least_tolerance)
+        problems[bucket] = None if problem is None else f"model '{spec.name}': {problem}"
     return problems
 
 
@@ -139,48 +132,3 @@ def _runnable_dims(lane: Lane, spec: ModelSpec) -> DimSizes:
         f"model '{spec.name}' runs at none of the sizes {list(PROBE_SIZES)} of {exact}, so it cannot be proven that "
         "its rows may share a batch; name sizes in [buckets], or set max_batch_size = 1"
     )
-
-
-def _problem(
-    spec: ModelSpec,
-    bucket: Bucket,
-    alone: Sequence[tuple[HostArray, ...]],
-    together: Sequence[tuple[HostArray, ...]],
-    least_tolerance: float,
-) -> str | None:
-    for index, output in enumerate(spec.outputs):
-        wanted = [alone[row % len(alone)][index] for row in range(len(together))]
-        problem = _disagreement(output, wanted, [outputs[index] for outputs in together], least_tolerance)
-        if problem is not None:
-            return (
-                f"model '{spec.name}': in a batch of {len(together)} rows in bucket {bucket.label}, output "
-                f"'{output.name}' {problem}: its rows depend on their neighbours"
-            )
-    return None
-
-
-def _disagreement(
-    output: TensorSpec, wanted: Sequence[HostArray], got: Sequence[HostArray], least_tolerance: float
-) -> str | None:
-    """How the rows of one output differ from what they give alone, or None where they agree."""
-    for row, (want_row, got_row) in enumerate(zip(wanted, got, strict=True)):
-        if want_row.shape != got_row.shape:
-            return f"has shape {list(got_row.shape)} for row {row}, alone {list(want_row.shape)}"
-        if np.array_equal(want_row, got_row):
-            continue
-        if output.dtype in {DType.BYTES, DType.BOOL}:
-            return f"differs in {np.count_nonzero(want_row != got_row)} of {want_row.size} values"
-        allowed = _tolerance(output.dtype, want_row, least_tolerance)
-        largest = largest_difference(as_floats(want_row, output.dtype), as_floats(got_row, output.dtype))
-        if not largest <= allowed:
-            return f"differs by up to {largest:.3g}, allowed is {allowed:.3g}"
-    return None
-
-
-def _tolerance(dtype: DType, row: HostArray, least_tolerance: float) -> float:
-    """Largest difference allowed: 0 for integers, else a share of the largest finite magnitude in the row alone."""
-    if dtype not in _DTYPE_TOLERANCE:
-        return 0.0
-    wanted = as_floats(row, dtype)
-    peak = float(np.max(np.abs(wanted), where=np.isfinite(wanted), initial=0.0))
-    return max(_DTYPE_TOLERANCE[dtype], least_tolerance) * peak + _ABSOLUTE_TOLERANCE

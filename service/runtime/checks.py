@@ -1,7 +1,8 @@
 """Whether what a lane answers is right, asked of every warm bucket before the model is ready.
 
-First each bucket is held against a reference, where there is one: it finds the bucket that is wrong by itself. Then
-its rows are held against each other: that finds the bucket in which they mix.
+First each bucket of tensors is held against a reference, where there is one: it finds the bucket that is wrong by
+itself. Then the rows of every bucket, of tensors and of media, are held against each other: that finds the bucket in
+which they mix. A reference knows nothing of media; their buckets run the engine that was compared on tensors.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
-from service.buckets import Bucket, DimSizes, Unserved, UnservedReason
+from service.buckets import Bucket, DimSizes, Form, Unserved, UnservedReason
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.batch_invariance import KERNELS_PER_BUCKET, ONE_KERNEL_SET, check_batch_invariance
 from service.runtime.golden import OtherModel, Reference, ReferenceFailed, RememberingReference, compare
+from service.runtime.media_invariance import check_media_invariance
 from service.runtime.protocol import Lane
 from service.units import NS_PER_S
 
@@ -48,19 +49,20 @@ def check_buckets(
 
     Raises:
         ModelLoadFailed: no bucket that was compared is right, the reference is of another model, or the model itself
-            mixes rows.
+            mixes rows of tensors.
         ExecutionFailed, DeviceError: the model fails on what it could run before.
     """
     unserved = _check_golden(lane, spec, open_reference, clock)
-    rest = replace(spec, buckets=spec.buckets.without(unserved))
+    rest = spec.without(unserved)
     rigour = KERNELS_PER_BUCKET if on_device else ONE_KERNEL_SET
-    for bucket, problem in check_batch_invariance(lane, rest, rigour).items():
+    mixing = check_batch_invariance(lane, rest, rigour) | check_media_invariance(lane, rest, rigour.least_tolerance)
+    for bucket, problem in mixing.items():
         unserved[bucket] = Unserved(UnservedReason.ROWS_DEPEND_ON_NEIGHBOURS, problem)
     return unserved
 
 
 def _check_golden(lane: Lane, spec: ModelSpec, open_reference: OpenReference, clock: Clock) -> dict[Bucket, Unserved]:
-    """Compares bucket by bucket, those of cheap dims first, until the budget is spent."""
+    """Compares the buckets of tensors one by one, those of cheap dims first, until the budget is spent."""
     began_ns = clock()
     opened = open_reference()
     if opened is None:
@@ -68,7 +70,10 @@ def _check_golden(lane: Lane, spec: ModelSpec, open_reference: OpenReference, cl
     reference = RememberingReference(opened)
     problems: dict[Bucket, Unserved] = {}
     done = 0
-    buckets = sorted(spec.buckets.known(), key=lambda bucket: (_extent(bucket.dims), bucket))
+    buckets = sorted(
+        (bucket for bucket in spec.buckets.known() if bucket.form is Form.TENSORS),
+        key=lambda bucket: (_extent(bucket.dims), bucket),
+    )
     for bucket in buckets:
         if clock() - began_ns >= GOLDEN_BUDGET_NS:
             break

@@ -1,4 +1,4 @@
-"""A backend whose lanes compute `2 * x` and finish a batch only when the test lets them."""
+"""A backend whose lanes compute `2 * x`, sum up media, and finish a batch only when the test lets them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from service.buckets import Bucket
+from service.buckets import Bucket, Form
 from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, InferenceRequest
 from service.runtime.protocol import Ticket
 from service.tensors import HostArray
+from tests.doubles.requests import text_outputs
 
 
 class HeldLane:
@@ -29,6 +30,7 @@ class HeldLane:
 
     def enqueue(self, batch: Batch) -> Ticket:
         assert threading.get_ident() == self.owner
+        assert {request.form for request in batch.requests} == {batch.bucket.form}
         with self._backend.lock:
             self._backend.open_count += 1
             self._backend.max_open_count = max(self._backend.max_open_count, self._backend.open_count)
@@ -45,10 +47,7 @@ class HeldLane:
         for error in filter(None, map(self._backend.fails_on, ticket.requests)):
             raise error
         now = self._backend.clock()
-        outputs = tuple(
-            tuple(request.inputs[0] * np.float32(index + 2) for index in request.outputs) for request in ticket.requests
-        )
-        return BatchResult(outputs, BatchTimings(now, now, now, now))
+        return BatchResult(tuple(map(_answer, ticket.requests)), BatchTimings(now, now, now, now))
 
     def figures(self) -> LaneFigures:
         return self._backend.figures[self._lane_id]
@@ -102,3 +101,9 @@ class HeldBackend:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def _answer(request: InferenceRequest) -> tuple[HostArray, ...]:
+    if request.form is Form.MEDIA:
+        return text_outputs(request)
+    return tuple(request.inputs[0] * np.float32(index + 2) for index in request.outputs)

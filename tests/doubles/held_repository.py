@@ -62,8 +62,9 @@ class HeldRepository:
     """A repository in `root`; `x: FP32[batch, 4] -> y = 2 x` is whatever its models hold.
 
     Attributes that tests use: `backends` in the order of their opening; `opening_fails`, by model, what opening raises;
-    `may_open`, which while cleared keeps every opening waiting on its worker thread; `tasks` by model; `composed`, the
-    versions of the members, each time that a model was composed.
+    `may_open`, which while cleared keeps every opening waiting on its worker thread; `make_spec`, what a model is;
+    `on_open`, told of every backend before it is warmed; `tasks` by model, or `make_task`; `composed`, the versions of
+    the members, each time that a model was composed.
     """
 
     def __init__(self, root: Path, *, drain_timeout_s: float = WAIT_S, batching: BatchingCard | None = None) -> None:
@@ -76,12 +77,15 @@ class HeldRepository:
         self.may_open = threading.Event()
         self.may_open.set()
         self.warms_held = False
+        self.make_spec: Callable[..., ModelSpec] = make_spec
+        self.on_open: Callable[[HeldBackend], None] = lambda backend: None
         self.tasks: dict[str, Task] = {}
+        self.make_task: Callable[[ModelSpec], Task | None] = lambda spec: self.tasks.get(spec.name)
         self.composed: list[dict[str, str]] = []
         self.progress: list[LoadProgress] = []
         loader = ModelLoader(
             open_backend=self._open,
-            make_task=lambda spec: self.tasks.get(spec.name),
+            make_task=self._make_task,
             compose_task=self._compose,
             recorder=self.recorder,
         )
@@ -123,6 +127,9 @@ class HeldRepository:
     def batcher(self, name: str) -> Batcher:
         return self.registry.get(name).batcher
 
+    def _make_task(self, spec: ModelSpec) -> Task | None:
+        return self.make_task(spec)
+
     def _compose(self, spec: ModelSpec, members: Mapping[str, ModelSpec]) -> Task:
         self.composed.append({key: member.version for key, member in members.items()})
         if spec.name in self.opening_fails:
@@ -134,8 +141,9 @@ class HeldRepository:
         assert self.may_open.wait(WAIT_S)
         if card.name in self.opening_fails:
             raise self.opening_fails[card.name]()
-        spec = replace(make_spec(name=card.name, batching=self.batching), version=version.version)
+        spec = replace(self.make_spec(name=card.name, batching=self.batching), version=version.version)
         backend = HeldBackend(spec, clock=time.monotonic_ns, held=self.warms_held)
+        self.on_open(backend)
         self.backends.append(backend)
         return backend
 

@@ -64,6 +64,14 @@ def example_texts(rows: int, dims: DimSizes) -> tuple[tuple[HostArray, ...], ...
     return tuple(text_inputs(bytes([1 + row % 9]) * (MAX_TEXT_BYTES - row % MAX_TEXT_BYTES)) for row in range(rows))
 
 
+def text_outputs(request: InferenceRequest) -> tuple[HostArray, ...]:
+    """What a row of media gives: the `sum` of its bytes and their `count`."""
+    host_text, host_length = request.inputs
+    assert host_length.tolist() == [[len(host_text)]]
+    every = np.array([[host_text.sum()]], np.float32), np.array([[len(host_text)]], np.int64)
+    return tuple(every[index] for index in request.outputs)
+
+
 def text_inputs(text: bytes) -> tuple[HostArray, ...]:
     """One row of media, as `make_media_spec` has them."""
     return np.frombuffer(text, np.uint8), np.array([[len(text)]], np.int32)
@@ -99,6 +107,22 @@ def make_request(
         stamps=Stamps(0),
         request_id=request_id,
         form=form,
+    )
+
+
+def make_media_request(text: bytes, *, deadline_ns: int = 10_000 * NS_PER_MS) -> InferenceRequest:
+    """One row of media, as `make_media_spec` has them, for all outputs."""
+    inputs = text_inputs(text)
+    return InferenceRequest(
+        inputs=inputs,
+        rows=1,
+        dims=(),
+        outputs=(0, 1),
+        priority=1,
+        deadline_ns=deadline_ns,
+        nbytes=sum(values.nbytes for values in inputs),
+        stamps=Stamps(0),
+        form=Form.MEDIA,
     )
 
 

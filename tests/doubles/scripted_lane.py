@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from service.buckets import Bucket
-from service.requests import Batch, BatchResult, BatchTimings
+from service.buckets import Bucket, Form
+from service.requests import Batch, BatchResult, BatchTimings, InferenceRequest
 from service.runtime.protocol import Ticket
+from service.tensors import HostArray
+from tests.doubles.requests import text_outputs
 
 
 class ScriptedLane:
-    """Answers `gain * x + error(batch)`, and takes the time that it is told."""
+    """Answers `gain * x + error(batch)`, or the sum of media so, and takes the time that it is told."""
 
     def __init__(
         self,
@@ -38,10 +40,14 @@ class ScriptedLane:
 
     def sync(self, ticket: Ticket) -> BatchResult:
         assert isinstance(ticket, Batch)
-        outputs = tuple(
-            (self._gain * request.inputs[0] + np.float32(self._error(ticket)),) for request in ticket.requests
-        )
+        outputs = tuple(self._answer(request, np.float32(self._error(ticket))) for request in ticket.requests)
         return BatchResult(outputs, BatchTimings(0, 0, 0, self._cost_ns(ticket.bucket)))
+
+    def _answer(self, request: InferenceRequest, error: np.float32) -> tuple[HostArray, ...]:
+        if request.form is Form.TENSORS:
+            return (self._gain * request.inputs[0] + error,)
+        host_sum, *rest = text_outputs(request)
+        return (self._gain * host_sum + error, *rest)
 
     def close(self) -> None:
         self.events.clear()

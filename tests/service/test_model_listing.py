@@ -13,7 +13,7 @@ from service.model_listing import MAX_BUCKETS_SHOWN, ModelListing, list_models, 
 from service.models import ONNX_PLATFORM, TENSORRT_PLATFORM
 from tests.doubles import onnx_models
 from tests.doubles.held_backend import HeldBackend
-from tests.doubles.requests import make_spec
+from tests.doubles.requests import make_media_spec, make_spec
 from tests.doubles.running_server import add_model
 
 
@@ -177,3 +177,14 @@ def test_a_device_makes_the_lanes_count_themselves(tmp_path: Path, monkeypatch: 
     (listing,) = list_models(tmp_path, cpu_threads=1, max_image_pixels=1)
     assert listing.lanes is None
     assert backend.is_closed
+
+
+def test_buckets_of_media_have_a_line_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_model(tmp_path, "m", onnx_models.make_identity)
+    widths = tuple(range(4, 24))
+    backend = HeldBackend(make_media_spec(max_batch_size=1, dims={"width": widths}), clock=lambda: 0)
+    monkeypatch.setattr("service.model_listing.open_backend", lambda *_, **__: backend)
+    (listing,) = list_models(tmp_path, cpu_threads=1, max_image_pixels=1)
+    assert listing.buckets == tuple(f"1x{width}" for width in reversed(widths))
+    assert listing.media_buckets == tuple(f"1x{width}:media" for width in reversed(widths))
+    assert shown(listing).count("and 8 more") == 2

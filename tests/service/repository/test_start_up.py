@@ -12,7 +12,7 @@ import pytest
 
 from service.batching.lane_count import LANE_LIMIT
 from service.batching.lane_pool import LanePool
-from service.buckets import Bucket, UnservedReason
+from service.buckets import Bucket, Form, UnservedReason
 from service.cards import LanesCard
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
@@ -22,7 +22,7 @@ from service.runtime.golden import Reference
 from service.tensors import HostArray
 from service.units import NS_PER_MS
 from tests.doubles.paced_backend import PacedBackend
-from tests.doubles.requests import make_spec
+from tests.doubles.requests import make_media_spec, make_spec
 
 ALL_PAY = {count: 1000.0 * count for count in range(1, 100)}
 TWO_PAY = {1: 1000.0, 2: 1900.0, 3: 1950.0}
@@ -249,6 +249,63 @@ def test_a_model_with_no_bucket_left_is_not_served(make_bench: MakeBench) -> Non
     with pytest.raises(ModelLoadFailed, match="can be served in no bucket: no kernel"):
         bench.run()
     assert bench.progress[-1].is_over
+
+
+def media_spec_of(max_batch_size: int = 2) -> ModelSpec:
+    spec = make_media_spec(max_batch_size=max_batch_size)
+    return replace(spec, card=replace(spec.card, lanes=LanesCard(count=1)))
+
+
+def media_of(padded_size: int) -> Bucket:
+    return Bucket(padded_size, (), Form.MEDIA)
+
+
+def test_both_forms_are_warmed_on_every_lane(make_bench: MakeBench) -> None:
+    spec = make_media_spec(max_batch_size=2)
+    backend = PacedBackend(spec, TWO_PAY)
+    ready = make_bench(backend).run()
+    assert backend.warmed == [Bucket(2), Bucket(1), media_of(2), media_of(1)] * 3
+    assert set(ready.costs.measured_ns) == set(spec.buckets.known())
+    assert ready.spec is spec
+
+
+def test_a_bucket_of_media_that_cannot_run_is_left_out_alone(make_bench: MakeBench) -> None:
+    backend = PacedBackend(media_spec_of(), TWO_PAY)
+    break_bucket(backend, media_of(2), ExecutionFailed("no kernel"))
+    ready = make_bench(backend).run()
+    assert {bucket: each.reason for bucket, each in ready.unserved.items()} == {media_of(2): UnservedReason.CANNOT_RUN}
+    assert list(ready.spec.buckets.known()) == [Bucket(2), Bucket(1), media_of(1)]
+    assert ready.spec.media is backend.spec.media
+
+
+def test_without_a_bucket_of_media_the_form_is_gone_and_it_is_said(
+    make_bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = PacedBackend(media_spec_of(), TWO_PAY)
+    for size in (1, 2):
+        break_bucket(backend, media_of(size), ExecutionFailed("no kernel"))
+    ready = make_bench(backend).run()
+    assert set(ready.unserved) == {media_of(1), media_of(2)}
+    assert ready.spec.media is None
+    assert "no bucket of media is left, so task 'tensor' prepares its tensors on the host" in caplog.text
+
+
+def test_media_are_not_served_where_tensors_of_their_shape_are_wrong(make_bench: MakeBench) -> None:
+    """They run the same engine, and nothing but tensors can be compared with a reference."""
+    backend = PacedBackend(media_spec_of(), TWO_PAY)
+    break_bucket(backend, Bucket(2), shift=3.0)
+    ready = make_bench(backend, Doubling()).run()
+    assert {bucket: each.reason for bucket, each in ready.unserved.items()} == dict.fromkeys(
+        (Bucket(2), media_of(2)), UnservedReason.DIFFERS_FROM_REFERENCE
+    )
+    assert ready.unserved[media_of(2)].detail.startswith("it shares its engine with tensors, where output 'y' agrees")
+
+
+def test_media_alone_are_no_model(make_bench: MakeBench) -> None:
+    backend = PacedBackend(media_spec_of(max_batch_size=1), TWO_PAY)
+    break_bucket(backend, Bucket(1), ExecutionFailed("no kernel"))
+    with pytest.raises(ModelLoadFailed, match="can be served in no bucket: no kernel"):
+        make_bench(backend).run()
 
 
 @pytest.mark.parametrize("phase", [Phase.WARM_UP, Phase.CHECKS, Phase.LANES])

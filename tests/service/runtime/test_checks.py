@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.buckets import Bucket, Unserved, UnservedReason
+from service.buckets import Bucket, Form, Unserved, UnservedReason
 from service.errors import ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult
@@ -15,7 +15,7 @@ from service.runtime.golden import ReferenceFailed
 from service.runtime.protocol import Ticket
 from service.tensors import HostArray
 from tests.doubles.clock import ManualClock
-from tests.doubles.requests import make_spec
+from tests.doubles.requests import make_media_spec, make_spec
 from tests.doubles.scripted_lane import ScriptedLane
 
 
@@ -129,3 +129,25 @@ def test_on_the_cpu_one_code_vouches_for_all_batches() -> None:
     found = check_buckets(bench.lane, make_spec(max_batch_size=8), lambda: None, on_device=False)
     assert found == {}
     assert {bucket.padded_size for _, bucket in bench.lane.events} == {1, 8}
+
+
+def test_the_reference_is_asked_of_tensors_alone() -> None:
+    bench = Bench()
+    assert bench.check(make_media_spec(max_batch_size=4)) == {}
+    assert bench.reference.asked == [(1, 4)] * 3
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_every_bucket_of_media_is_tried_for_rows_that_mix(on_device: bool) -> None:
+    broken = Bucket(4, (), Form.MEDIA)
+    bench = Bench(lambda batch: 50.0 if batch.bucket == broken and batch.size > 1 else 0.0)
+    found = bench.check(make_media_spec(max_batch_size=8), on_device=on_device)
+    assert {bucket: each.reason for bucket, each in found.items()} == {broken: UnservedReason.ROWS_DEPEND_ON_NEIGHBOURS}
+    assert {bucket.padded_size for _, bucket in bench.lane.events if bucket.form is Form.MEDIA} == {2, 4, 8}
+
+
+def test_media_that_mix_in_every_bucket_cost_nothing_but_themselves() -> None:
+    """Tensors that mix in every bucket say that the model mixes rows; of media their kernels may be the cause."""
+    bench = Bench(lambda batch: 50.0 if batch.bucket.form is Form.MEDIA and batch.size > 1 else 0.0)
+    found = bench.check(make_media_spec(max_batch_size=4))
+    assert set(found) == {Bucket(2, (), Form.MEDIA), Bucket(4, (), Form.MEDIA)}

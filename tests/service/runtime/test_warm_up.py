@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,14 +14,12 @@ from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed, Servic
 from service.requests import Batch, BatchResult
 from service.runtime.batch_invariance import check_batch_invariance
 from service.runtime.protocol import Ticket
-from service.runtime.synthetic import synthetic_batch
 from service.runtime.warm_up import warm_up, without_noise
-from service.tensors import DType, HostArray
 from service.units import NS_PER_MS
 from tests.doubles import onnx_models
 from tests.doubles.clock import ManualClock
 from tests.doubles.onnx_lanes import OpenLane, open_lane
-from tests.doubles.requests import make_spec
+from tests.doubles.requests import make_media_spec, make_spec
 from tests.doubles.scripted_lane import ScriptedLane
 
 __all__ = ["open_lane"]
@@ -103,6 +100,24 @@ def test_buckets_are_warmed_largest_first_and_told() -> None:
     assert lane.events == [(event, bucket) for bucket in told for event in ("warm", "run")]
 
 
+def test_buckets_of_media_are_warmed_and_measured_after_those_of_tensors() -> None:
+    spec = make_media_spec(max_batch_size=2)
+    lane = ScriptedLane(lambda bucket: (70 if bucket.form is Form.MEDIA else 100) * NS_PER_MS)
+    told: list[Bucket] = []
+    costs = warm_up(lane, spec, told.append).costs
+    assert told == [Bucket(2), Bucket(1), Bucket(2, (), Form.MEDIA), Bucket(1, (), Form.MEDIA)]
+    assert lane.events == [(event, bucket) for bucket in told for event in ("warm", "run")]
+    assert [costs.cost_ns(bucket) // NS_PER_MS for bucket in told] == [100, 100, 70, 70]
+
+
+def test_a_bucket_of_media_that_cannot_run_is_told_alone() -> None:
+    broken = Bucket(2, (), Form.MEDIA)
+    lane = FailingLane(broken, ExecutionFailed("no kernel"), fails_at_once=True)
+    warmth = warm_up(lane, make_media_spec(max_batch_size=2), lambda bucket: None)
+    assert warmth.unserved == {broken: Unserved(UnservedReason.CANNOT_RUN, "no kernel")}
+    assert set(warmth.costs.measured_ns) == {Bucket(2), Bucket(1), Bucket(1, (), Form.MEDIA)}
+
+
 def test_exact_sizes_leave_the_table_empty() -> None:
     lane = ScriptedLane(lambda bucket: 1)
     spec = make_spec(exact=("width",))
@@ -162,14 +177,3 @@ def test_flattened_batch_is_refused_by_the_warm_up(open_lane: OpenLane) -> None:
     spec, lane = open_lane(onnx_models.make_flattening)
     with pytest.raises(ModelLoadFailed, match="max_batch_size = 0"):
         warm_up(lane, spec, lambda bucket: None)
-
-
-def test_synthetic_batch_is_the_same_every_time() -> None:
-    spec = make_spec(dims={"width": (4, 8)})
-    first, second = (synthetic_batch(spec, Bucket(4, (8,))) for _ in range(2))
-    host_x: HostArray = first.requests[0].inputs[0]
-    assert (host_x.shape, host_x.dtype) == ((4, 8), DType.FP32.numpy)
-    assert host_x.min() >= 0
-    assert host_x.max() < 1
-    assert len(np.unique(host_x)) > 16
-    np.testing.assert_array_equal(host_x, second.requests[0].inputs[0])
