@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-from service.buckets import Bucket
+from service.buckets import Bucket, Form
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
 from service.models import TENSORRT_PLATFORM, ModelSpec, build_spec
@@ -20,10 +22,24 @@ from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
 from service.runtime.trt.manifest import Machine, Manifest, read_manifest
+from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.plan import check_plan, read_plan
 from service.runtime.trt.probe import TensorRTProbe
 from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent, unpinned
 from service.tensors import Dim, HostArray
+
+
+class LoadTask(Protocol):
+    """Gives a model's task its kernels."""
+
+    def __call__(self, cuda: Cuda, spec: ModelSpec, shapes: Sequence[BucketShapes]) -> LoadedTask | None:
+        """The task with its kernels, on the device that the calling thread uses; None where the host does its work.
+
+        Raises:
+            ModelLoadFailed: the model does not fit its task.
+            DeviceError: the device is lost.
+        """
+
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +63,7 @@ class TensorRTBackend:
         self._shapes = tuple(shapes)
         self._weights_bytes = weights_bytes
         self._onnx_path = onnx_path
+        self._media: LoadedTask | None = None
         self._threads = CopyThreads(default_helpers())
 
     @classmethod
@@ -103,6 +120,20 @@ class TensorRTBackend:
             raise
         return cls(cuda, engine, spec, shapes, weights_bytes=weights_bytes, onnx_path=source)
 
+    def load_task(self, load: LoadTask) -> None:
+        """Adds the form of media, where the model's task has kernels; once, before the first lane is made.
+
+        Raises:
+            ModelLoadFailed: the model does not fit its task.
+            DeviceError: the GPU cannot be used.
+        """
+        self._cuda.use_device(self._spec.card.lanes.device)
+        media = load(self._cuda, self._spec, self._shapes)
+        if media is not None:
+            self._media = media
+            self._spec = self._spec.with_media(media.task.form)
+            self._shapes = (*self._shapes, *_media_shapes(self._spec, self._shapes))
+
     @property
     def spec(self) -> ModelSpec:
         """The model's tensors, buckets and limits."""
@@ -156,7 +187,7 @@ class TensorRTBackend:
         Raises:
             DeviceError: the GPU has no room for it.
         """
-        lane = TensorRTLane(self._cuda, self._engine, self._spec, self._threads)
+        lane = TensorRTLane(self._cuda, self._engine, self._spec, self._threads, media=self._media)
         lane.open(self._shapes, device=self._spec.card.lanes.device)
         return lane
 
@@ -179,9 +210,13 @@ class TensorRTBackend:
         return HostRegistration(self._cuda, host)
 
     def close(self) -> None:
-        """Drops the engine, then its runtime, then the logger; idempotent. The lanes are closed before."""
+        """Drops the kernels, the engine, its runtime, then the logger; idempotent. The lanes are closed before."""
         self._threads.close()
-        self._engine.close()
+        try:
+            if self._media is not None:
+                self._media.kernels.close()
+        finally:
+            self._engine.close()
 
 
 def _source(card: ModelCard, plan_path: Path, manifest: Manifest | None, onnx_path: Path | None) -> Path | None:
@@ -217,6 +252,16 @@ def _spec(card: ModelCard, version: str, engine: Engine, onnx_dims: Mapping[str,
     refuse_second_batch_axis(spec)
     input_plans(spec)
     return spec
+
+
+def _media_shapes(spec: ModelSpec, shapes: Sequence[BucketShapes]) -> tuple[BucketShapes, ...]:
+    """Of every bucket of media: as the bucket of tensors of its shape."""
+    by_bucket = {each.bucket: each for each in shapes}
+    return tuple(
+        replace(by_bucket[Bucket(bucket.padded_size, bucket.dims)], bucket=bucket)
+        for bucket in spec.buckets.known()
+        if bucket.form is Form.MEDIA
+    )
 
 
 def _refuse_misfits(spec: ModelSpec, shapes: Sequence[BucketShapes]) -> None:

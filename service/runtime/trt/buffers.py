@@ -40,15 +40,33 @@ class Layout:
         return cls(tuple(offsets), end)
 
 
+@dataclass(frozen=True, slots=True)
+class MediaBytes:
+    """What media need of a buffer set, the most of all their buckets.
+
+    Attributes:
+        upload: in pinned memory, before the copy to the device.
+        inputs: of the same, what goes to where the engine reads it.
+        device: for everything on the device but the engine's inputs and outputs.
+        results: in pinned memory, after the copy from the device.
+    """
+
+    upload: int = 0
+    inputs: int = 0
+    device: int = 0
+    results: int = 0
+
+
 class BufferSet:
     """Buffers, stream and events of one batch in flight; used by the lane's thread.
 
     Attributes:
         stream: orders all work of the batch. Between the streams of two sets only `computed` orders anything.
-        pinned_inputs: where the rows are gathered.
+        pinned_inputs: where the rows are gathered, or media.
         device_inputs: the same bytes on the device.
         device_outputs: what the engine writes.
-        pinned_outputs: the same bytes on the host.
+        pinned_outputs: the same bytes on the host, or those of media.
+        device_media: of buckets of media, what kernels read and write beside the engine's tensors; None without media.
         begun: the upload may begin.
         launched: the engine may begin: the upload, and the engine's work for the batch before, are done.
         computed: the engine is done.
@@ -57,14 +75,23 @@ class BufferSet:
     """
 
     def __init__(
-        self, cuda: Cuda, *, input_bytes: int, output_bytes: int, completion: Completion = Completion.BLOCK
+        self,
+        cuda: Cuda,
+        *,
+        input_bytes: int,
+        output_bytes: int,
+        media: MediaBytes = MediaBytes(),
+        completion: Completion = Completion.BLOCK,
     ) -> None:
         with ExitStack() as stack:
             self.stream = stack.enter_context(Stream(cuda))
-            self.pinned_inputs = stack.enter_context(PinnedBuffer(cuda, input_bytes))
-            self.device_inputs = stack.enter_context(DeviceBuffer(cuda, input_bytes))
+            self.pinned_inputs = stack.enter_context(PinnedBuffer(cuda, max(input_bytes, media.upload)))
+            self.device_inputs = stack.enter_context(DeviceBuffer(cuda, max(input_bytes, media.inputs)))
             self.device_outputs = stack.enter_context(DeviceBuffer(cuda, output_bytes))
-            self.pinned_outputs = stack.enter_context(PinnedBuffer(cuda, output_bytes))
+            self.pinned_outputs = stack.enter_context(PinnedBuffer(cuda, max(output_bytes, media.results)))
+            self.device_media: DeviceBuffer | None = None
+            if media.device:
+                self.device_media = stack.enter_context(DeviceBuffer(cuda, media.device))
             self.begun, self.launched, self.computed = (
                 stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(3)
             )
@@ -77,7 +104,8 @@ class BufferSet:
     @property
     def device_bytes(self) -> int:
         """Memory of the device that it holds."""
-        return self.device_inputs.nbytes + self.device_outputs.nbytes
+        media_bytes = self.device_media.nbytes if self.device_media is not None else 0
+        return self.device_inputs.nbytes + self.device_outputs.nbytes + media_bytes
 
     def close(self) -> None:
         """Frees everything; idempotent. No work may use it any more.

@@ -2,6 +2,8 @@
 
     wait until the batch before has been computed - launched - the engine - computed - outputs to the host
 
+Where the bucket is one of media, kernels run between the marks too, before the engine and after it.
+
 A host call costs microseconds, and ten of them as much as a small model computes; within a graph these cost none. The
 wait and the two marks are nodes of the graph too, external ones: they tie every launch to what lies outside it.
 """
@@ -10,13 +12,82 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from service.device_figures import GraphMiss, MissReason
 from service.runtime.cuda.calls import PreparedCall, run_calls
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.graph import CaptureFailed, Graph, capture
 from service.runtime.cuda.stream import Event, Stream
-from service.runtime.trt.runs import BucketRun
+from service.runtime.trt.buffers import BufferSet
+from service.runtime.trt.data_dependent import DataDependentOutputs
+from service.runtime.trt.feeds import Feed
+from service.tensors import HostArray
+
+
+class Run(Protocol):
+    """What a chain runs: an engine in one bucket's shapes, on one buffer set, with what surrounds it on the device.
+
+    Every method only gives work to a stream, but for `fill_inputs`.
+    """
+
+    buffers: BufferSet
+    feed: Feed
+    context_bytes: int
+    sized_by_data: set[str]
+    data_dependent: DataDependentOutputs | None
+
+    @property
+    def host_outputs(self) -> tuple[HostArray, ...]:
+        """dtype[padded shape] pinned, per output; valid once the download is done."""
+
+    @property
+    def upload_address(self) -> int:
+        """Device address that the pinned inputs are copied to."""
+
+    @property
+    def h2d_bytes(self) -> int:
+        """What the upload of a small batch copies."""
+
+    @property
+    def d2h_bytes(self) -> int:
+        """What the latest download has copied, or the next one will."""
+
+    @property
+    def data_dependent_bytes(self) -> int:
+        """Device memory of the outputs whose sizes depend on the data."""
+
+    def fill_inputs(self) -> None:
+        """Puts synthetic values into the pinned inputs, the same every time."""
+
+    def upload(self, *, stream: Stream) -> None:
+        """Copies what `fill_inputs` has written to the device."""
+
+    def poison_outputs(self, *, stream: Stream) -> None:
+        """Overwrites what an earlier run left on the device."""
+
+    def enqueue(self, *, stream: Stream) -> bool:
+        """Gives the work to the stream; False if TensorRT refuses, which `take_errors` explains."""
+
+    def execute(self, *, stream: Stream) -> None:
+        """`enqueue`, whose refusal is an error.
+
+        Raises:
+            ExecutionFailed: TensorRT refuses the batch; the run can be used again.
+            DeviceError: CUDA refuses, or there is no memory for an output whose size depends on the data.
+        """
+
+    def take_errors(self) -> str:
+        """What TensorRT said of the latest failure."""
+
+    def download(self, *, stream: Stream) -> None:
+        """Copies the outputs to the host."""
+
+    def prepare_download(self, *, stream: Stream) -> tuple[PreparedCall, ...]:
+        """`download` for later; without the outputs whose sizes depend on the data."""
+
+    def download_sized_by_data(self, *, stream: Stream) -> None:
+        """Copies the outputs to the host whose sizes the latest run has told, if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +110,7 @@ class Chain:
 
     Args:
         cuda: the process's CUDA.
-        run: the engine's part, bound.
+        run: bound.
         stream: orders everything.
         marks: the chain's; without, it is the engine alone, as a probe wants it.
 
@@ -47,7 +118,7 @@ class Chain:
         graph: what is replayed; None makes `execute` give every call by itself.
     """
 
-    def __init__(self, cuda: Cuda, run: BucketRun, *, stream: Stream, marks: Marks | None = None) -> None:
+    def __init__(self, cuda: Cuda, run: Run, *, stream: Stream, marks: Marks | None = None) -> None:
         self._cuda = cuda
         self._run = run
         self._stream = stream

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
-from service.buckets import Bucket
+from service.buckets import Bucket, Form
 from service.device_figures import GraphMiss, LaneFigures, MemoryOwner
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
@@ -17,14 +17,16 @@ from service.requests import Batch, BatchResult, BatchTimings, Clock
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.protocol import Ticket
-from service.runtime.rows import input_plans, output_plans
-from service.runtime.trt.buffers import BufferSet, Layout
-from service.runtime.trt.chain import Chain, Marks
+from service.runtime.rows import output_plans, tensor_plan
+from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
+from service.runtime.trt.chain import Chain, Marks, Run
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.graph_budget import DEFAULT_SHARE
 from service.runtime.trt.launch import LaneParts, Launch
+from service.runtime.trt.media.form import LoadedTask
+from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.results import take_results
 from service.runtime.trt.runs import BucketRun
@@ -49,7 +51,8 @@ class TensorRTLane:
 
     Every bucket has, for each of the two buffer sets, a context that nobody changes after its graph was captured. The
     sets have streams of their own, so that one batch is copied while the other is computed; the engine's work itself
-    waits for that of the batch before, because all contexts share one scratch.
+    waits for that of the batch before, because all contexts share one scratch. A bucket of media has graphs of its own,
+    with kernels before and after the engine, and the context of the bucket of tensors of its shape.
 
     Attributes:
         is_dead: the device is lost to this process; every later call fails.
@@ -62,15 +65,19 @@ class TensorRTLane:
         spec: ModelSpec,
         threads: CopyThreads,
         *,
+        media: LoadedTask | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._cuda = cuda
         self._engine = engine
         self._spec = spec
         self._threads = threads
+        self._media = media
         self._clock = clock
-        self._input_plans = input_plans(spec)
-        self._output_plans = output_plans(spec)
+        self._output_plans = {Form.TENSORS: output_plans(spec)}
+        if media is not None:
+            form = media.task.form
+            self._output_plans[Form.MEDIA] = tuple(tensor_plan(spec, tensor, "") for tensor in form.outputs)
         self._shapes: dict[Bucket, BucketShapes] = {}
         self._stack = ExitStack()
         self._scratch: DeviceBuffer | None = None
@@ -100,6 +107,10 @@ class TensorRTLane:
         self._shapes = {each.bucket: each for each in shapes}
         input_bytes = max(Layout.of(spec.inputs, each.inputs).nbytes for each in shapes)
         output_bytes = max(1, *(Layout.of(spec.outputs, each.buffered_outputs).nbytes for each in shapes))
+        media_shapes = [each for each in shapes if each.bucket.form is Form.MEDIA]
+        media = MediaBytes()
+        if self._media is not None and media_shapes:
+            media = media_bytes(self._media.task, spec, media_shapes)
         needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
         with ExitStack() as stack:
             if needed_bytes:
@@ -107,10 +118,11 @@ class TensorRTLane:
                 self._tally.set_memory(MemoryOwner.SCRATCH, needed_bytes)
             sets = []
             for _ in range(LANE_DEPTH):
-                sets.append(
-                    BufferSet(cuda, input_bytes=input_bytes, output_bytes=output_bytes, completion=card.completion)
+                buffers = BufferSet(
+                    cuda, input_bytes=input_bytes, output_bytes=output_bytes, media=media, completion=card.completion
                 )
-                stack.callback(sets[-1].close)
+                stack.callback(buffers.close)
+                sets.append(buffers)
             self._sets = tuple(sets)
             self._stack = stack.pop_all()
         self._warm.count_memory(self._sets)
@@ -190,7 +202,9 @@ class TensorRTLane:
         try:
             buffers.done.sync()
             copied_in, computed = self._device_times(flight)
-            results = take_results(flight.batch, self._output_plans, run.host_outputs, self._threads)
+            results = take_results(
+                flight.batch, self._output_plans[flight.batch.bucket.form], run.host_outputs, self._threads
+            )
         except Exception as error:
             lost = self._settle(error)
             if lost is not None:
@@ -240,21 +254,39 @@ class TensorRTLane:
     def _warm_launch(self, bucket: Bucket, turn: int, made: ExitStack) -> tuple[Launch, GraphMiss | None]:
         """A launch on one buffer set, and why it has no graph; what is made for it is closed by `made`."""
         cuda, buffers = self._cuda, self._sets[turn]
-        run = BucketRun(cuda, self._engine, self._spec, self._shapes[bucket], buffers)
-        made.callback(run.close)
         marks = Marks(self._sets[turn - 1].computed, buffers.launched, buffers.computed)
         free_before = cuda.memory_info().free_bytes
-        try:
-            run.bind(self._scratch, stream=buffers.stream)
-        except ModelLoadFailed as error:  # of this bucket alone: the engine is loaded, and others may have room
-            raise ExecutionFailed(error.message) from error
+        has_media = bucket.form is Form.MEDIA
+        run: Run = self._surrounded(bucket, turn, made) if has_media else self._bound(bucket, turn, made)
         chain = Chain(cuda, run, stream=buffers.stream, marks=marks)
         made.callback(chain.close_graph)
         miss = chain.warm_up()
         taken_bytes = free_before - cuda.memory_info().free_bytes - chain.graph_bytes - run.data_dependent_bytes
         run.context_bytes = max(0, taken_bytes)
-        parts = LaneParts(cuda, self._input_plans, self._threads, self._clock)
-        return Launch(run, chain, parts), miss
+        return Launch(run, chain, LaneParts(cuda, self._threads, self._clock)), miss
+
+    def _surrounded(self, bucket: Bucket, turn: int, made: ExitStack) -> MediaRun:
+        """Kernels around the run of the bucket of tensors: that which is warm, or else one of its own."""
+        assert self._media is not None, "a bucket of media is known where the task is loaded"
+        tensors = Bucket(bucket.padded_size, bucket.dims)
+        if tensors in self._warm:
+            engine = cast(BucketRun, self._warm.launch(tensors, turn).run)
+        else:
+            engine = self._bound(bucket, turn, made)
+        run = MediaRun(self._cuda, self._spec, self._media, self._shapes[bucket], engine)
+        run.bind(stream=engine.buffers.stream)
+        return run
+
+    def _bound(self, bucket: Bucket, turn: int, made: ExitStack) -> BucketRun:
+        """A run of the engine in a bucket's shapes, with a context of its own."""
+        buffers = self._sets[turn]
+        run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
+        made.callback(run.close)
+        try:
+            run.bind(self._scratch, stream=buffers.stream)
+        except ModelLoadFailed as error:  # of this bucket alone: the engine is loaded, and others may have room
+            raise ExecutionFailed(error.message) from error
+        return run
 
     def _next_launch(self, bucket: Bucket) -> Launch:
         self._refuse_if_lost()

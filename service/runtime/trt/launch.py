@@ -8,11 +8,9 @@ from service.requests import Batch, Clock
 from service.runtime.cuda.calls import run_calls
 from service.runtime.cuda.copies import copy_batch_h2d, fill, prepare_h2d
 from service.runtime.cuda.device import Cuda
-from service.runtime.rows import TensorPlan, gather
-from service.runtime.trt.chain import Chain
-from service.runtime.trt.copy_threads import PARALLEL_FROM_BYTES, CopyThreads
-from service.runtime.trt.routes import DIRECT_FROM_BYTES, InputPlace, rounds, route_batch
-from service.runtime.trt.runs import BucketRun
+from service.runtime.trt.chain import Chain, Run
+from service.runtime.trt.copy_threads import CopyThreads
+from service.runtime.trt.routes import rounds
 
 ROUNDS = 4
 """Into so many parts a large batch is divided at most: little remains to be copied once the last is gathered."""
@@ -27,13 +25,11 @@ class LaneParts:
 
     Attributes:
         cuda: the process's CUDA.
-        plans: how requests lie in each input.
         threads: they help to gather.
         clock: the lane's.
     """
 
     cuda: Cuda
-    plans: tuple[TensorPlan, ...]
     threads: CopyThreads
     clock: Clock
 
@@ -42,22 +38,17 @@ class Launch:
     """Starts batches of one bucket on one buffer set; used by the lane's thread.
 
     Attributes:
-        run: context and buffers.
+        run: the engine's part, and its surroundings where the bucket is one of media.
         chain: what happens on the device once the rows are there.
         h2d_bytes: copied to the device for the latest batch.
         begun: when the host gave its upload to the device, on the lane's clock.
     """
 
-    def __init__(self, run: BucketRun, chain: Chain, parts: LaneParts) -> None:
+    def __init__(self, run: Run, chain: Chain, parts: LaneParts) -> None:
         self._cuda = parts.cuda
         self._clock = parts.clock
-        self._plans = parts.plans
         self._threads = parts.threads
         self._stream = run.buffers.stream
-        self._places = tuple(
-            InputPlace.of(plan, host, offset)
-            for plan, host, offset in zip(parts.plans, run.host_inputs, run.input_offsets, strict=True)
-        )
         self.run = run
         self.chain = chain
         self.h2d_bytes = 0
@@ -67,7 +58,7 @@ class Launch:
     def prepare(self) -> None:
         """Prepares all calls; again where the chain has lost its graph."""
         buffers, stream = self.run.buffers, self._stream
-        copy_in = (buffers.device_inputs.address, buffers.pinned_inputs.address, self.run.h2d_bytes)
+        copy_in = (self.run.upload_address, buffers.pinned_inputs.address, self.run.h2d_bytes)
         self._begin = (buffers.begun.prepare_record(stream=stream),)
         self._copy_in = (prepare_h2d(self._cuda, *copy_in, stream=stream),)
         self._end = (buffers.done.prepare_record(stream=stream),)
@@ -85,10 +76,10 @@ class Launch:
             ExecutionFailed: TensorRT refuses the batch.
             DeviceError: CUDA failed.
         """
-        if not self._is_small(batch):
+        if not self.run.feed.is_small(batch):
             self._start_large(batch)
             return
-        gather(batch, self._plans, self.run.host_inputs)
+        self.run.feed.gather(batch)
         self.h2d_bytes = self.run.h2d_bytes
         self.begun = self._clock()
         if self._replay:
@@ -100,8 +91,8 @@ class Launch:
 
     def _start_large(self, batch: Batch) -> None:
         stream = self._stream
-        device, pinned = self.run.buffers.device_inputs.address, self.run.buffers.pinned_inputs.address
-        route = route_batch(batch, self._places, self._cuda.page_locked.covers)
+        device, pinned = self.run.upload_address, self.run.buffers.pinned_inputs.address
+        route = self.run.feed.route(batch, self._cuda.page_locked.covers)
         self.begun = self._clock()
         run_calls(self._cuda, self._begin)
         copies = [(device + offset, address, nbytes) for offset, address, nbytes in route.direct]
@@ -124,9 +115,3 @@ class Launch:
             return
         self.chain.execute_eagerly()
         run_calls(self._cuda, self._end)
-
-    def _is_small(self, batch: Batch) -> bool:
-        """Whether looking for a better way would cost more than it gives."""
-        if self.run.h2d_bytes >= PARALLEL_FROM_BYTES:
-            return False
-        return all(request.nbytes < DIRECT_FROM_BYTES for request in batch.requests)

@@ -11,11 +11,13 @@ from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill, prepare_d2h
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
+from service.runtime.rows import input_plans
 from service.runtime.synthetic import SEED, synthetic_values
 from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.context import Context
 from service.runtime.trt.data_dependent import DataDependentOutputs
 from service.runtime.trt.engine import Engine, trt_check
+from service.runtime.trt.feeds import Feed, TensorFeed
 from service.runtime.trt.profiles import BucketShapes, is_data_dependent
 from service.tensors import HostArray
 
@@ -27,7 +29,7 @@ class BucketRun:
 
     Attributes:
         buffers: the set that it is bound to.
-        host_inputs: dtype[padded shape] pinned, per input; to be filled before `upload`.
+        feed: how a batch's rows get into its pinned inputs.
         context_bytes: device memory that its context took, as its owner measured.
         sized_by_data: names of the outputs whose sizes depend on the data.
         data_dependent: their memory; None where there are none.
@@ -43,7 +45,7 @@ class BucketRun:
         self._call = f"a batch of model '{spec.name}' in bucket {shapes.bucket.label}"
         self.buffers = buffers
         self.context_bytes = 0
-        self.host_inputs: tuple[HostArray, ...] = tuple(
+        self._host_inputs: tuple[HostArray, ...] = tuple(
             buffers.pinned_inputs.host(tensor.dtype.numpy, shape, offset)
             for tensor, shape, offset in zip(spec.inputs, shapes.inputs, self._inputs.offsets, strict=True)
         )
@@ -51,6 +53,7 @@ class BucketRun:
             buffers.pinned_outputs.host(tensor.dtype.numpy, shape, offset)
             for tensor, shape, offset in zip(spec.outputs, shapes.buffered_outputs, self._outputs.offsets, strict=True)
         )
+        self.feed: Feed = TensorFeed(input_plans(spec), self._host_inputs, self._inputs.offsets, self._inputs.nbytes)
         sized_by_data = [
             tensor for tensor, shape in zip(engine.outputs, shapes.outputs, strict=True) if is_data_dependent(shape)
         ]
@@ -100,9 +103,9 @@ class BucketRun:
         return self.data_dependent.device_bytes if self.data_dependent is not None else 0
 
     @property
-    def input_offsets(self) -> tuple[int, ...]:
-        """Where every input begins in the buffers, in bytes."""
-        return self._inputs.offsets
+    def upload_address(self) -> int:
+        """Device address that the pinned inputs are copied to."""
+        return self.buffers.device_inputs.address
 
     @property
     def h2d_bytes(self) -> int:
@@ -129,7 +132,7 @@ class BucketRun:
     def fill_inputs(self) -> None:
         """Puts synthetic values into the pinned inputs, the same every time."""
         rng = np.random.default_rng(SEED)
-        for tensor, host in zip(self._engine.inputs, self.host_inputs, strict=True):
+        for tensor, host in zip(self._engine.inputs, self._host_inputs, strict=True):
             host[...] = synthetic_values(rng, tensor.dtype, host.shape)
 
     def poison_outputs(self, *, stream: Stream) -> None:

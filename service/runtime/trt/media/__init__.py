@@ -1,0 +1,1 @@
+"""Tasks on the device: kernels before and after an engine, in one graph with it."""
