@@ -175,7 +175,8 @@ def _loader(
 ) -> ModelLoader:
     def open_watched(card: ModelCard, version: VersionFolder, is_cut_off: threading.Event) -> Backend:
         build = build_plan and partial(build_plan, card, version, is_cut_off)
-        return _watched(gpus, open_backend(card, version, cpu_threads=threads, build_plan=build))
+        opened = open_backend(card, version, cpu_threads=threads, build_plan=build, kernel_cache=settings.kernel_cache)
+        return _watched(gpus, opened)
 
     return ModelLoader(
         open_backend=open_watched,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cards import ModelCard
-from service.errors import BuilderMissing, ModelLoadFailed
+from service.errors import BuilderMissing, DeviceError, ModelLoadFailed
 from service.models import TENSORRT_PLATFORM
 from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
 from service.runtime.golden import Reference
 from service.runtime.protocol import Backend
+from service.settings import KERNEL_CACHE
 
 if TYPE_CHECKING:
     from service.runtime.cuda.device import Cuda
@@ -27,7 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 def open_backend(
-    card: ModelCard, version: VersionFolder, *, cpu_threads: int, build_plan: Callable[[], Path] | None = None
+    card: ModelCard,
+    version: VersionFolder,
+    *,
+    cpu_threads: int,
+    build_plan: Callable[[], Path] | None = None,
+    kernel_cache: Path = KERNEL_CACHE,
 ) -> Backend:
     """The backend that a card asks for; its library is imported only here.
 
@@ -40,6 +46,7 @@ def open_backend(
         version: its files.
         cpu_threads: threads of ONNX Runtime.
         build_plan: builds the plan where none is there; None where none is to be built.
+        kernel_cache: folder that keeps the compiled kernels of tasks; made if absent, `~` is the user's home.
 
     Raises:
         ModelLoadFailed: this machine has no such backend, or the model does not open, or its plan cannot be built.
@@ -49,14 +56,14 @@ def open_backend(
     if card.backend != "onnxruntime" and version.plan is not None:
         tensorrt = _runner(card, version)
         if tensorrt is not None:
-            return tensorrt.open(card, version.version, version.plan, version.onnx)
+            return tensorrt.open(card, version.version, version.plan, version.onnx, kernel_cache)
     if version.onnx is None:
         raise ModelLoadFailed(
             f"model '{card.name}' has a plan and no {ONNX_FILE}, but its card asks for ONNX Runtime; "
             'put the ONNX model beside the plan, or set backend = "tensorrt"'
         )
     if card.backend != "onnxruntime" and version.plan is None and build_plan is not None:
-        backend = _built(card, version, build_plan)
+        backend = _built(card, version, build_plan, kernel_cache)
         if backend is not None:
             return backend
     elif card.backend == "tensorrt":
@@ -113,12 +120,21 @@ class _TensorRT:
     flavour: Flavour
     cuda: Cuda
 
-    def open(self, card: ModelCard, version: str, plan: Path, onnx: Path | None) -> Backend:
+    def open(self, card: ModelCard, version: str, plan: Path, onnx: Path | None, kernel_cache: Path) -> Backend:
+        """Opens a plan, and gives its task the kernels that there are for it."""
         from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
+        from service.runtime.trt.media.tasks import load_device_task  # noqa: PLC0415
 
-        return TensorRTBackend.open(
+        backend = TensorRTBackend.open(
             card, version=version, plan_path=plan, flavour=self.flavour, cuda=self.cuda, onnx_path=onnx
         )
+        try:
+            backend.load_task(partial(load_device_task, cache=kernel_cache))
+        except BaseException as error:
+            if not (isinstance(error, DeviceError) and error.is_sticky):
+                backend.close()
+            raise
+        return backend
 
 
 @cache
@@ -145,7 +161,9 @@ def _runner(card: ModelCard, version: VersionFolder) -> _TensorRT | None:
         return None
 
 
-def _built(card: ModelCard, version: VersionFolder, build_plan: Callable[[], Path]) -> Backend | None:
+def _built(
+    card: ModelCard, version: VersionFolder, build_plan: Callable[[], Path], kernel_cache: Path
+) -> Backend | None:
     """A model whose plan is built first; None where `auto` has to do without, which is no news without a GPU."""
     try:
         tensorrt = _tensorrt()
@@ -156,7 +174,7 @@ def _built(card: ModelCard, version: VersionFolder, build_plan: Callable[[], Pat
     try:
         tensorrt.flavour.require_builder()
         # Without its ONNX model: the builder has compared them just now.
-        return tensorrt.open(card, version.version, build_plan(), None)
+        return tensorrt.open(card, version.version, build_plan(), None, kernel_cache)
     except BuilderMissing as error:
         if card.backend == "tensorrt":
             raise ModelLoadFailed(f"model '{card.name}' asks for TensorRT and has no plan. {error.message}") from error

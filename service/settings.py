@@ -25,6 +25,9 @@ PREFIX = "INFERLANE_"
 MAX_DURATION_S = 86_400.0
 MAX_CPU_THREADS = 1024
 
+KERNEL_CACHE = Path("~/.cache/inferlane/kernels")
+"""Where compiled kernels are kept unless somebody says otherwise."""
+
 _SERVICE_DISCOVERY = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
@@ -92,6 +95,11 @@ class Settings(BaseSettings):
         True,
         description="Whether a model whose card allows TensorRT, and which has an ONNX file and no plan, gets its plan "
         "built before it serves, where a GPU and TensorRT's builder are there; that takes minutes.",
+    )
+    kernel_cache: Path = Field(
+        KERNEL_CACHE,
+        description="Folder that keeps the compiled CUDA kernels of tasks between starts; whoever can write it can run "
+        "code on the GPU. `python -m kernels.compile` fills one ahead.",
     )
     exit_on_error: bool = Field(
         True, description="Whether a model that cannot be loaded at start-up ends the server, as in Triton."

@@ -44,7 +44,7 @@ def load_device_task(
         cuda: the process's CUDA.
         spec: the model.
         shapes: all of its buckets.
-        cache: folder of compiled kernels.
+        cache: folder of compiled kernels; `~` is the user's home.
         find_toolchain: gives what compiles.
         find_driver: gives what loads.
 
@@ -86,12 +86,25 @@ def _loaded(
 ) -> LoadedTask | None:
     device = spec.card.lanes.device
     try:
-        kernels = load_kernels(cuda, find_driver(), find_toolchain(), device=device, cache=cache, sources=task.sources)
+        folder = _expanded(cache)
+        kernels = load_kernels(cuda, find_driver(), find_toolchain(), device=device, cache=folder, sources=task.sources)
     except (ModelLoadFailed, DeviceError) as error:
         if isinstance(error, DeviceError) and error.is_sticky:
             raise
-        _log.warning(
-            "model '%s': task '%s' runs on the host, which is slower: %s", spec.name, spec.card.task, error.message
-        )
-        return None
-    return LoadedTask(task, kernels)
+        problem = error.message
+    except RuntimeError as error:  # the binding's, of a function that the driver does not have
+        problem = f"the driver cannot load kernels ({error}); update it to one for CUDA 12 or later"
+    else:
+        return LoadedTask(task, kernels)
+    _log.warning("model '%s': task '%s' runs on the host, which is slower: %s", spec.name, spec.card.task, problem)
+    return None
+
+
+def _expanded(folder: Path) -> Path:
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise ModelLoadFailed(
+            f"compiled kernels cannot be kept in {folder}, for this user has no home; set INFERLANE_KERNEL_CACHE to a "
+            "folder that can be written"
+        ) from error
