@@ -182,7 +182,7 @@ def bench(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model of the repository.")],
     *,
     repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
-    bucket: Annotated[list[str] | None, typer.Option(help="Bucket, such as 8 or 8x128; all by default.")] = None,
+    bucket: Annotated[list[str] | None, typer.Option(help="Bucket: 8, 8x128, 8:media; all by default.")] = None,
     lanes: Annotated[list[int] | None, typer.Option(min=1, max=64, help="Lanes to try; 1 by default.")] = None,
     request_rows: Annotated[int | None, typer.Option(min=1, help="Rows per request; a whole batch by default.")] = None,
     dim: Annotated[

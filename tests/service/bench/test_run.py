@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import orjson
 import pytest
 from typer.testing import CliRunner
 
-from service.bench.run import parse_lengths
+from service.bench.measure import Trial
+from service.bench.run import bench_buckets, parse_lengths
+from service.buckets import Form
 from service.cli import app
 from service.errors import InvalidInput
 from tests.doubles import onnx_models
+from tests.doubles.held_backend import HeldBackend
+from tests.doubles.requests import make_media_spec
 from tests.doubles.running_server import add_model
 
 CARD = "[batching]\nmax_batch_size = 2\n[buckets]\nsequence = [8, 16]\n"
@@ -43,6 +48,18 @@ def test_one_bucket_as_a_table(repository: Path) -> None:
     shown = run(repository, "sequences", "--bucket", "1x8", "--request-rows", "1")
     assert "1x8" in shown
     assert "2x16" not in shown
+
+
+@pytest.mark.parametrize("rows_per_request", [None, 1, 2])
+def test_a_bucket_of_media_is_named_by_its_label(rows_per_request: int | None) -> None:
+    backend = HeldBackend(make_media_spec(), clock=time.monotonic_ns, held=False)
+    trial = Trial(lane_counts=(1,), duration_s=0.02, rows_per_request=rows_per_request)
+    (figures,) = bench_buckets(backend, ["8:media"], trial)
+    assert figures.bucket.label == "8:media"
+    assert figures.lanes[0].rows_per_s > 0
+    assert {batch.bucket.form for batch in backend.batches} == {Form.MEDIA}
+    assert {len(batch.requests) for batch in backend.batches} == {8}, "a text is one row, and is never cut nor joined"
+    assert backend.is_closed
 
 
 @pytest.mark.parametrize(

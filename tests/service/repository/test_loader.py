@@ -17,9 +17,10 @@ import pytest
 
 from service.backends import open_backend
 from service.batching.batcher import Batcher
-from service.buckets import Bucket
+from service.buckets import Bucket, Form
 from service.device_figures import LaneFigures
 from service.errors import CardError, DeviceError, ExecutionFailed, ModelLoadFailed
+from service.models import ModelSpec
 from service.repository import loader as loader_module
 from service.repository.layout import find
 from service.repository.loader import ModelLoader
@@ -29,7 +30,7 @@ from service.repository.start_up import LoadProgress, Phase
 from tests.doubles import onnx_models
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.held_repository import KeepingServerRecorder, begun
-from tests.doubles.requests import make_request, make_spec
+from tests.doubles.requests import make_media_spec, make_request, make_spec
 from tests.doubles.running_server import add_model
 
 CYCLES = 100
@@ -154,6 +155,28 @@ async def test_the_recorder_is_told_what_start_up_found_and_how_long_it_took(tmp
     assert list(gauges.startup_ns) == ["open", "warm_up", "checks", "lanes"]
     assert list(gauges.startup_ns.values()) == list(served.phase_ns.values())
     await close(served)
+
+
+async def test_the_task_is_made_for_what_is_served(tmp_path: Path) -> None:
+    """Before a model is warmed, so that one that does not fit fails at once; and again where something is missing."""
+    backend = HeldBackend(make_media_spec(max_batch_size=2), clock=time.monotonic_ns, held=False)
+    backend.fails_on = lambda request: ExecutionFailed("no kernel") if request.form is Form.MEDIA else None
+    specs: list[ModelSpec] = []
+    bench = Bench(tmp_path, backend, lambda spec: specs.append(spec) or object())
+    served = await bench.load()
+    assert [spec.media is None for spec in specs] == [False, True]
+    assert served.spec is specs[-1]
+    assert [bucket.label for bucket in served.spec.buckets.known()] == ["2", "1"]
+    assert served.lack.startswith("2 of 4 buckets are not served: 1:media: no kernel; 2:media: no kernel")
+    await close(served)
+
+
+async def test_where_nothing_is_missing_the_task_is_made_once(tmp_path: Path) -> None:
+    backend = HeldBackend(make_media_spec(max_batch_size=2), clock=time.monotonic_ns, held=False)
+    specs: list[ModelSpec] = []
+    bench = Bench(tmp_path, backend, lambda spec: specs.append(spec) or object())
+    await close(await bench.load())
+    assert specs == [backend.spec]
 
 
 def refuse_task(spec: object) -> None:
