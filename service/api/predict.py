@@ -7,7 +7,7 @@ first: the later parts of a request run on threads of their own, where they do n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from service.errors import ClientGone, DeadlineExceeded, InvalidInput, Overloade
 from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.task import Task
 from service.repository.composed import AnyModel, ComposedModel
+from service.repository.forecast import Progress
 from service.repository.served import ServedModel
 from service.requests import Clock, InferenceRequest, Stamps
 from service.units import NS_PER_MS
@@ -72,24 +73,44 @@ class Predict:
         Raises:
             ServiceError: whatever is wrong with it, or happened to it.
         """
-        task = _task(served)
         options = exchange.query()
+        content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
+        return await self.run(
+            served, exchange, options, lambda task: task.steps(bytes(exchange.body), content_type, options)
+        )
+
+    async def run(
+        self, served: AnyModel, exchange: Exchange, options: Mapping[str, str], begin: Callable[[Task], Steps]
+    ) -> Reply:
+        """As `answer`, of media that came in another way than as a body.
+
+        Args:
+            served: the model.
+            exchange: the request; neither its headers nor its body are looked at.
+            options: of the task.
+            begin: the task's work on the media, which begins only when its first step is asked for.
+
+        Raises:
+            ServiceError: as `answer`.
+        """
+        task = _task(served)
         task.check_options(options)
         exchange.stamps.parsed = self._clock()
-        content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
-        steps = task.steps(bytes(exchange.body), content_type, options)
+        steps = begin(task)
         if isinstance(served, ServedModel):
             return await self._drive(served, steps, exchange)
-        with served.in_flight.taken(served.spec.name):
-            return await self._drive(served, steps, exchange)
+        with served.admitted(self._clock, _deadline_ns(served, exchange.stamps.read)) as progress:
+            return await self._drive(served, steps, exchange, progress)
 
-    async def _drive(self, served: AnyModel, steps: Steps, exchange: Exchange) -> Reply:
+    async def _drive(
+        self, served: AnyModel, steps: Steps, exchange: Exchange, progress: Progress | None = None
+    ) -> Reply:
         stamps = exchange.stamps
         result = await self._begin(served, steps, exchange)
         begin_steps(stamps, self._clock())
         rows = sum(call.rows for call in result.calls) if isinstance(result, Step) else 0
         while isinstance(result, Step):
-            outputs = await self._run(served, result, exchange)
+            outputs = await self._run(served, result, exchange, progress)
             if result.is_rest_quick:
                 result = _advance(steps, outputs)
             else:
@@ -133,19 +154,26 @@ class Predict:
                 raise ClientGone("the client closed its connection before its request was answered") from None
             raise
 
-    async def _run(self, served: AnyModel, step: Step, exchange: Exchange) -> tuple[Outputs, ...]:
+    async def _run(
+        self, served: AnyModel, step: Step, exchange: Exchange, progress: Progress | None
+    ) -> tuple[Outputs, ...]:
         """Runs the calls of a step: at once, as far as the queues of their models take them."""
         outputs: list[Outputs] = []
         for calls in portions(step.calls, lambda member: _model(served, member).spec.card.batching):
-            outputs += await self._run_calls(served, calls, exchange)
+            outputs += await self._run_calls(served, calls, exchange, progress)
         return tuple(outputs)
 
-    async def _run_calls(self, served: AnyModel, calls: Sequence[Call], exchange: Exchange) -> tuple[Outputs, ...]:
+    async def _run_calls(
+        self, served: AnyModel, calls: Sequence[Call], exchange: Exchange, progress: Progress | None
+    ) -> tuple[Outputs, ...]:
         """Runs calls at once; those of a composed model's members are recorded as requests to them too."""
         handed_ns = self._clock()
         until_ns = _deadline_ns(served, exchange.stamps.read)
         submissions = [_to_submission(served, call, exchange.stamps, handed_ns, until_ns) for call in calls]
         is_composed = isinstance(served, ComposedModel)
+        if progress is not None and isinstance(served, ComposedModel):
+            for call, each in zip(calls, submissions, strict=True):
+                served.forecast.bring(progress, call.member, each.model.batcher.lane_time_ns(each.request))
         try:
             outputs = await exchange.run_all([(each.model.batcher, each.request) for each in submissions])
         except ServiceError as error:
@@ -156,6 +184,8 @@ class Predict:
         if is_composed:
             for each in submissions:
                 each.model.recorder.record_request(call_timings(each.request.stamps), each.request.rows)
+        if progress is not None:
+            progress.with_members_ns += self._clock() - handed_ns
         add_step(exchange.stamps, [each.request.stamps for each in submissions])
         return outputs
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from service.buckets import BucketTable
 from service.cards import ModelCard
-from service.errors import Overloaded, ShuttingDown
+from service.errors import DeadlineExceeded, Overloaded, ShuttingDown
 from service.models import ModelSpec
 from service.pipeline.task import Task
+from service.repository.forecast import ChainForecast, Progress
 from service.repository.layout import IMPLICIT_VERSION
 from service.repository.served import ServedModel
+from service.requests import Clock
 from service.telemetry.recorder import ModelRecorder
+from service.units import NS_PER_MS, NS_PER_S
 
 COMPOSED_PLATFORM = "ensemble"
 """Triton's word for a model that is made of others."""
@@ -88,6 +91,7 @@ class ComposedModel:
         task: what `/predict` makes of its members.
         members: by the card's key, the models that it is composed of.
         in_flight: its requests in progress.
+        forecast: when a new one would end.
     """
 
     spec: ModelSpec
@@ -95,6 +99,50 @@ class ComposedModel:
     task: Task
     members: Mapping[str, ServedModel]
     in_flight: InFlight
+    forecast: ChainForecast = field(default_factory=ChainForecast)
+
+    @contextmanager
+    def admitted(self, clock: Clock, deadline_ns: int) -> Iterator[Progress]:
+        """Counts a request while it runs, and learns from it; refuses one that would be late before it costs anything.
+
+        A model at rest takes every request: whatever it has learnt, that is how it learns better.
+
+        Args:
+            clock: monotonic nanoseconds.
+            deadline_ns: when its last member must have begun with it.
+
+        Raises:
+            ShuttingDown: the model is being replaced.
+            Overloaded: too many are in progress, or it would be late.
+        """
+        with self.in_flight.taken(self.spec.name):
+            now_ns = clock()
+            raw_ns = self.forecast.raw_ns(self._backlog_ns)
+            self._check_time(self.forecast.safe_ns(raw_ns), deadline_ns - now_ns)
+            progress = self.forecast.begin(now_ns=now_ns, deadline_ns=deadline_ns, raw_ns=raw_ns)
+            try:
+                yield progress
+            except BaseException as error:
+                is_refused_on_its_way = isinstance(error, Overloaded) and bool(progress.brought_ns)
+                if is_refused_on_its_way or isinstance(error, DeadlineExceeded):
+                    self.forecast.end(progress, now_ns=clock(), is_late=True)
+                else:
+                    self.forecast.forget(progress)
+                raise
+            self.forecast.end(progress, now_ns=clock())
+
+    def _backlog_ns(self, member: str) -> float:
+        served = self.members[member]
+        return served.batcher.backlog_ns(served.spec.card.batching.default_priority)
+
+    def _check_time(self, needed_ns: float, allowed_ns: int) -> None:
+        if needed_ns > allowed_ns and self.in_flight.count > 1:
+            raise Overloaded(
+                f"model '{self.spec.name}' has {self.in_flight.count - 1} requests in progress and would take "
+                f"{needed_ns / NS_PER_MS:.0f} ms for one more, {max(0, allowed_ns) / NS_PER_MS:.0f} ms are allowed "
+                "(default_timeout_ms in [batching] of its card); retry later or send less at once",
+                retry_after_s=(needed_ns - allowed_ns) / NS_PER_S,
+            )
 
     @property
     def lack(self) -> str:
