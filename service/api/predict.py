@@ -73,6 +73,7 @@ class Predict:
         Raises:
             ServiceError: whatever is wrong with it, or happened to it.
         """
+        _task(served)  # a model without one says so, whatever was asked
         options = exchange.query()
         content_type = exchange.headers.get(b"content-type", b"").decode("latin-1")
         return await self.run(
