@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pytest
 
-from service.batching.batcher import Batcher
-from service.batching.pending import Pending
-from service.buckets import Bucket, Form, Unserved, UnservedReason
+from service.buckets import Bucket, Unserved, UnservedReason
 from service.cards import BatchingCard
 from service.errors import (
     ClientGone,
@@ -22,71 +18,15 @@ from service.errors import (
     Overloaded,
     ShuttingDown,
 )
-from service.models import ModelSpec
 from service.units import NS_PER_MS
-from tests.doubles.clock import ManualClock
-from tests.doubles.held_backend import HeldBackend
-from tests.doubles.recorder import KeepingRecorder
-from tests.doubles.requests import linear_costs, make_media_request, make_media_spec, make_request, make_spec
+from tests.doubles.batcher_bench import BatcherBench, turn
+from tests.doubles.requests import make_spec
 
 WRONG = Unserved(UnservedReason.DIFFERS_FROM_REFERENCE, "agrees by 0.7 alone")
 
 
-class Bench:
-    """A started batcher and everything around it."""
-
-    def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        lanes: int = 1,
-        depth: int = 1,
-        held: bool = True,
-        unserved: Mapping[Bucket, Unserved] = MappingProxyType({}),
-    ) -> None:
-        self.spec = spec
-        self.unserved = unserved
-        self.lost: list[DeviceError] = []
-        self.clock = ManualClock()
-        self.recorder = KeepingRecorder()
-        self.backend = HeldBackend(spec, clock=self.clock, lane_count=lanes, lane_depth=depth, held=held)
-        self.batcher = Batcher(self.backend, on_device_lost=self.lose, clock=self.clock)
-
-    async def __aenter__(self) -> Bench:
-        await asyncio.to_thread(self.batcher.pool.grow, self.backend.lane_count)
-        self.batcher.start(linear_costs(self.spec, fixed_us=1000, row_us=10), self.recorder, self.unserved)
-        return self
-
-    def lose(self, error: DeviceError) -> None:
-        self.lost.append(error)
-        self.batcher.abandon(error)
-
-    async def __aexit__(self, *_: object) -> None:
-        self.backend.let(1000)
-        await self.batcher.drain(5)
-        await asyncio.to_thread(self.batcher.close)
-
-    def submit(self, rows: int = 1, *, timeout_ms: float = 10_000, **request) -> Pending:
-        deadline_ns = self.clock.now_ns + int(timeout_ms * NS_PER_MS)
-        return self.batcher.submit(make_request(rows, deadline_ns=deadline_ns, **request))
-
-    def submit_text(self, text: bytes) -> Pending:
-        return self.batcher.submit(make_media_request(text))
-
-    async def begun(self, count: int = 1) -> None:
-        """Until `count` more batches have begun on their lanes."""
-        for _ in range(count):
-            assert await asyncio.to_thread(self.backend.begun.acquire, timeout=10)
-
-
-async def turn() -> None:
-    """Lets everything run that is due on the event loop."""
-    for _ in range(3):
-        await asyncio.sleep(0)
-
-
 async def test_a_request_is_answered_with_its_own_rows():
-    async with Bench(make_spec(), held=False) as bench:
+    async with BatcherBench(make_spec(), held=False) as bench:
         items = [bench.submit(rows=2, fill=float(value)) for value in range(20)]
         for value, item in enumerate(items):
             (host_y,) = await item.future
@@ -94,7 +34,7 @@ async def test_a_request_is_answered_with_its_own_rows():
 
 
 async def test_requests_of_one_turn_share_a_batch():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         for _ in range(3):
             bench.submit()
         await bench.begun()
@@ -102,7 +42,7 @@ async def test_requests_of_one_turn_share_a_batch():
 
 
 async def test_what_queued_while_the_lane_was_busy_runs_together():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         first = bench.submit()
         await bench.begun()
         rest = [bench.submit() for _ in range(8)]
@@ -115,7 +55,7 @@ async def test_what_queued_while_the_lane_was_busy_runs_together():
 
 
 async def test_lanes_work_at_once_and_a_lane_holds_no_more_than_its_depth():
-    async with Bench(make_spec(max_batch_size=1), lanes=2, depth=2) as bench:
+    async with BatcherBench(make_spec(max_batch_size=1), lanes=2, depth=2) as bench:
         items = [bench.submit() for _ in range(6)]
         await bench.begun(4)
         assert bench.backend.max_open_count == 4
@@ -128,7 +68,7 @@ async def test_lanes_work_at_once_and_a_lane_holds_no_more_than_its_depth():
 
 async def test_the_request_that_breaks_a_batch_fails_alone():
     """What runs with it, and what comes after it, is answered."""
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         bench.backend.fails_on = lambda request: (
             ExecutionFailed("the model broke") if request.request_id == "bad" else None
         )
@@ -145,7 +85,7 @@ async def test_the_request_that_breaks_a_batch_fails_alone():
 
 
 async def test_an_unexpected_error_in_a_lane_is_answered_without_its_text(caplog):
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         bench.backend.fails_on = lambda _: RuntimeError("/secret/path")
         item = bench.submit()
         bench.backend.let()
@@ -156,7 +96,7 @@ async def test_an_unexpected_error_in_a_lane_is_answered_without_its_text(caplog
 
 
 async def test_a_request_expires_in_the_queue_at_its_deadline():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         running = bench.submit()
         await bench.begun()
         late = bench.submit(timeout_ms=50)
@@ -170,7 +110,7 @@ async def test_a_request_expires_in_the_queue_at_its_deadline():
 
 
 async def test_a_request_that_could_not_start_in_time_is_refused_at_once():
-    async with Bench(make_spec(max_batch_size=1)) as bench:
+    async with BatcherBench(make_spec(max_batch_size=1)) as bench:
         for _ in range(21):
             bench.submit()
         with pytest.raises(Overloaded, match="ms behind, this request allows 5 ms") as caught:
@@ -180,7 +120,7 @@ async def test_a_request_that_could_not_start_in_time_is_refused_at_once():
 
 
 async def test_an_urgent_request_is_judged_by_the_urgent_work_alone():
-    async with Bench(make_spec(max_batch_size=1)) as bench:
+    async with BatcherBench(make_spec(max_batch_size=1)) as bench:
         for _ in range(21):
             bench.submit(priority=2)
         assert bench.submit(priority=1, timeout_ms=5) is not None
@@ -188,7 +128,7 @@ async def test_an_urgent_request_is_judged_by_the_urgent_work_alone():
 
 async def test_a_full_queue_refuses():
     spec = make_spec(batching=BatchingCard(max_batch_size=1, max_queued_requests=2))
-    async with Bench(spec) as bench:
+    async with BatcherBench(spec) as bench:
         bench.submit()
         await bench.begun()
         bench.submit()
@@ -198,7 +138,7 @@ async def test_a_full_queue_refuses():
 
 
 async def test_a_client_that_leaves_takes_its_request_out_of_the_queue():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         running = bench.submit()
         await bench.begun()
         gone = bench.submit()
@@ -213,7 +153,7 @@ async def test_a_client_that_leaves_takes_its_request_out_of_the_queue():
 
 
 async def test_a_cancelled_task_leaves_its_neighbours_alone():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         kept, dropped = bench.submit(fill=3.0), bench.submit()
         await bench.begun()
         dropped.future.cancel()
@@ -222,7 +162,7 @@ async def test_a_cancelled_task_leaves_its_neighbours_alone():
 
 
 async def test_draining_refuses_new_requests_and_finishes_the_old():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         running = bench.submit()
         await bench.begun()
         waiting = bench.submit()
@@ -237,7 +177,7 @@ async def test_draining_refuses_new_requests_and_finishes_the_old():
 
 
 async def test_draining_ends_what_is_left_after_its_timeout():
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         bench.submit()
         await bench.begun()
         waiting = bench.submit()
@@ -248,7 +188,7 @@ async def test_draining_ends_what_is_left_after_its_timeout():
 
 async def test_a_batch_that_breaks_after_the_drain_timeout_fails_whole():
     """Its requests cannot be run apart any more: the lanes are closing, and would never answer."""
-    bench = Bench(make_spec())
+    bench = BatcherBench(make_spec())
     async with bench:
         bench.backend.fails_on = lambda request: ExecutionFailed("the model broke")
         items = [bench.submit(), bench.submit()]
@@ -264,7 +204,7 @@ async def test_a_batch_that_breaks_after_the_drain_timeout_fails_whole():
 
 
 async def test_answers_do_not_wait_for_a_step_that_fails(monkeypatch):
-    async with Bench(make_spec()) as bench:
+    async with BatcherBench(make_spec()) as bench:
         running = bench.submit()
         await bench.begun()
         bench.submit()
@@ -284,7 +224,7 @@ async def test_answers_do_not_wait_for_a_step_that_fails(monkeypatch):
 
 
 async def test_nothing_is_taken_before_start():
-    bench = Bench(make_spec())
+    bench = BatcherBench(make_spec())
     with pytest.raises(NotReady, match="still loading"):
         bench.submit()
     bench.batcher.close()
@@ -292,14 +232,14 @@ async def test_nothing_is_taken_before_start():
 
 async def test_every_lane_is_made_and_used_and_closed_on_one_thread_and_the_backend_last():
     """HeldLane asserts its owner in every call."""
-    async with Bench(make_spec(max_batch_size=1), lanes=3, held=False) as bench:
+    async with BatcherBench(make_spec(max_batch_size=1), lanes=3, held=False) as bench:
         await asyncio.gather(*(bench.submit().future for _ in range(30)))
     assert bench.backend.closed_lanes == 3
     assert bench.backend.is_closed
 
 
 async def test_stamps_are_in_order():
-    async with Bench(make_spec(), held=False) as bench:
+    async with BatcherBench(make_spec(), held=False) as bench:
         item = bench.submit()
         bench.clock.advance_ms(1)
         await item.future
@@ -309,7 +249,7 @@ async def test_stamps_are_in_order():
 
 async def test_a_queue_delay_gathers_requests_of_later_turns():
     spec = make_spec(batching=BatchingCard(max_batch_size=2, max_queue_delay_ns=20 * NS_PER_MS))
-    async with Bench(spec, held=False) as bench:
+    async with BatcherBench(spec, held=False) as bench:
         first = bench.submit()
         await turn()
         assert bench.backend.batches == []
@@ -320,7 +260,7 @@ async def test_a_queue_delay_gathers_requests_of_later_turns():
 
 async def test_a_queue_delay_ends():
     spec = make_spec(batching=BatchingCard(max_batch_size=2, max_queue_delay_ns=20 * NS_PER_MS))
-    async with Bench(spec, held=False) as bench:
+    async with BatcherBench(spec, held=False) as bench:
         first = bench.submit()
         await turn()
         bench.clock.advance_ms(20)
@@ -331,7 +271,7 @@ async def test_a_queue_delay_ends():
 async def test_what_a_missing_bucket_held_runs_in_the_next_that_covers_it():
     spec = make_spec(max_batch_size=4, dims={"width": (4, 8)})
     unserved = dict.fromkeys((Bucket(1, (4,)), Bucket(4, (4,)), Bucket(4, (8,))), WRONG)
-    async with Bench(spec, held=False, unserved=unserved) as bench:
+    async with BatcherBench(spec, held=False, unserved=unserved) as bench:
         for rows, width in ((1, 3), (2, 4), (1, 8)):
             await bench.submit(rows, dims=(width,)).future
         ran = [batch.bucket for batch in bench.backend.batches]
@@ -339,7 +279,7 @@ async def test_what_a_missing_bucket_held_runs_in_the_next_that_covers_it():
 
 
 async def test_a_shape_that_no_bucket_serves_any_more_is_refused_with_the_reason():
-    async with Bench(make_spec(max_batch_size=4), held=False, unserved={Bucket(4): WRONG}) as bench:
+    async with BatcherBench(make_spec(max_batch_size=4), held=False, unserved={Bucket(4): WRONG}) as bench:
         with pytest.raises(NotReady, match=r"does not serve bucket 4, nor one that.*agrees by 0\.7 alone"):
             bench.submit(rows=3)
         await bench.submit(rows=2).future
@@ -349,7 +289,7 @@ async def test_a_shape_that_no_bucket_serves_any_more_is_refused_with_the_reason
 
 
 async def test_a_lost_device_ends_what_waits_and_what_runs_and_is_told():
-    async with Bench(make_spec(max_batch_size=2), lanes=2) as bench:
+    async with BatcherBench(make_spec(max_batch_size=2), lanes=2) as bench:
         bench.backend.fails_on = lambda request: (
             DeviceError("cudaErrorIllegalAddress: an illegal memory access", is_sticky=True)
             if request.request_id == "poison"
@@ -378,7 +318,7 @@ async def test_a_lost_device_ends_what_waits_and_what_runs_and_is_told():
 
 
 async def test_an_error_that_is_not_sticky_fails_its_request_alone():
-    async with Bench(make_spec(), held=False) as bench:
+    async with BatcherBench(make_spec(), held=False) as bench:
         bench.backend.fails_on = lambda request: (
             DeviceError("cudaErrorMemoryAllocation") if request.request_id == "bad" else None
         )
@@ -387,60 +327,3 @@ async def test_an_error_that_is_not_sticky_fails_its_request_alone():
             await bad.future
         await good.future
         assert bench.lost == []
-
-
-async def test_both_forms_under_load_are_answered_with_their_own_rows():
-    """HeldLane asserts that no batch mixes them."""
-    async with Bench(make_media_spec(media_sizes=(1, 4)), lanes=2, depth=2, held=False) as bench:
-        texts = [bytes([1 + value % 7]) * (1 + value % 50) for value in range(200)]
-        items = []
-        for value, text in enumerate(texts):
-            items.append((bench.submit(1 + value % 8, fill=float(value)), bench.submit_text(text)))
-            if value % 16 == 15:
-                await turn()
-        for value, (tensors, media) in enumerate(items):
-            assert (await tensors.future)[0].tolist() == [[2.0 * value] * 4] * (1 + value % 8)
-            host_sum, host_count = await media.future
-            assert (host_sum.tolist(), host_count.tolist()) == ([[sum(texts[value])]], [[len(texts[value])]])
-        sizes = {form: {b.bucket.padded_size for b in bench.backend.batches if b.bucket.form is form} for form in Form}
-        assert sizes[Form.MEDIA] <= {1, 4}
-        assert max(sizes[Form.MEDIA]) == 4, "what waits together runs together"
-        assert max(sizes[Form.TENSORS]) == 8
-        recorded = {bucket for bucket, _, _ in bench.recorder.batches}
-        assert recorded == {batch.bucket for batch in bench.backend.batches}
-
-
-async def test_the_request_that_breaks_a_batch_of_media_fails_alone():
-    async with Bench(make_media_spec()) as bench:
-        bench.backend.fails_on = lambda request: ExecutionFailed("no such text") if request.nbytes == 7 else None
-        good, bad, also_good = (bench.submit_text(text) for text in (b"ab", b"bad", b"c"))
-        await bench.begun()
-        bench.backend.let(100)
-        with pytest.raises(ExecutionFailed, match="no such text"):
-            await bad.future
-        assert [(await item.future)[1].item() for item in (good, also_good)] == [2, 1]
-        assert {batch.bucket.form for batch in bench.backend.batches} == {Form.MEDIA}
-
-
-async def test_media_run_in_the_next_bucket_where_theirs_is_missing():
-    unserved = {Bucket(1, (), Form.MEDIA): WRONG}
-    async with Bench(make_media_spec(max_batch_size=4), held=False, unserved=unserved) as bench:
-        await bench.submit_text(b"ab").future
-        await bench.submit().future
-        assert [batch.bucket for batch in bench.backend.batches] == [Bucket(2, (), Form.MEDIA), Bucket(1)]
-
-
-async def test_media_that_no_bucket_serves_are_refused_with_the_reason_and_tensors_are_not():
-    media = {Bucket(size, (), Form.MEDIA): WRONG for size in (1, 2)}
-    async with Bench(make_media_spec(max_batch_size=2), held=False, unserved=media) as bench:
-        with pytest.raises(NotReady, match=r"does not serve bucket 1:media, nor one that.*agrees by 0\.7 alone"):
-            bench.submit_text(b"ab")
-        await bench.submit().future
-
-
-@pytest.mark.parametrize(("spec", "sizes"), [(make_spec(), r"\[\]"), (make_media_spec(media_sizes=(1,)), r"\[1\]")])
-async def test_media_of_more_rows_than_the_form_takes_are_refused(spec: ModelSpec, sizes: str):
-    async with Bench(spec, held=False) as bench:
-        with pytest.raises(NotReady, match=rf"takes 2 rows of media in no batch: it serves the sizes {sizes}"):
-            bench.submit(rows=2, form=Form.MEDIA)
-        await bench.submit(rows=2).future

@@ -6,14 +6,14 @@ import pytest
 
 from service.batching.batcher import Batcher
 from service.units import NS_PER_MS
+from tests.doubles.batcher_bench import BatcherBench
 from tests.doubles.clock import ManualClock
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.requests import make_request, make_spec
-from tests.service.batching.test_batcher import Bench
 
 
 async def test_the_backlog_is_what_waits_and_what_runs_spread_over_the_lanes():
-    async with Bench(make_spec(max_batch_size=1), lanes=2) as bench:
+    async with BatcherBench(make_spec(max_batch_size=1), lanes=2) as bench:
         assert bench.batcher.backlog_ns(1) == 0
         for _ in range(20):
             bench.submit(priority=2)
@@ -25,7 +25,7 @@ async def test_the_backlog_is_what_waits_and_what_runs_spread_over_the_lanes():
 
 @pytest.mark.parametrize("lanes", [1, 2])
 async def test_the_lane_time_is_that_of_the_rows_at_their_best(lanes: int):
-    async with Bench(make_spec(max_batch_size=8), lanes=lanes) as bench:
+    async with BatcherBench(make_spec(max_batch_size=8), lanes=lanes) as bench:
         whole_ns = bench.batcher.lane_time_ns(make_request(8))
         assert whole_ns == pytest.approx(1.08 * NS_PER_MS / lanes)
         assert bench.batcher.lane_time_ns(make_request(4)) == pytest.approx(whole_ns / 2)
