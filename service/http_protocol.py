@@ -11,8 +11,8 @@ and what arrives is dropped for a while. Closed at once, the client would see a 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import httptools
@@ -32,7 +32,8 @@ from service.http_messages import (
     not_http,
     too_many_connections,
 )
-from service.http_transport import AnswerTransport, HeldFlow
+from service.http_transport import AnswerTransport, ConnectionLimits, HeldFlow
+from service.websocket.upgrade import Handshake, open_websocket, read_handshake, too_early
 
 LINGER_S = 1.0
 """How long a refused connection stays open for its client to read why."""
@@ -42,23 +43,6 @@ PROBE_AFTER_S = 0.05
 
 SLICE_BYTES = 512
 """What is parsed at once outside of bodies: the requests in it are the most that can wait behind another."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """What a client may take of the server's connections.
-
-    Attributes:
-        body_timeout_s: seconds for a head, from its first byte, and for the rest of a body whose request is answered.
-        send_timeout_s: seconds within which a client must take an answer that the system's buffers do not.
-        max_connections: connections open at once.
-        overload_status: status of the answer to a connection beyond them.
-    """
-
-    body_timeout_s: float
-    send_timeout_s: float
-    max_connections: int
-    overload_status: int
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -98,6 +82,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_dropping = False
         self._is_ending = False
         self._is_half_closed = False
+        self._handshake: Handshake | None = None
         self._last_word: ServiceError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -174,6 +159,10 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         is_http_1_0 = self.parser.get_http_version() == "1.0"
         self._body_left_bytes = announced_bytes(self.headers, is_http_1_0=is_http_1_0)
+        if self._limits.websocket and not self._unanswered:
+            self._handshake = read_handshake(self.parser, self.url, self.headers)
+            if self._handshake:
+                return
         super().on_headers_complete()
         self.cycle.transport = self._answer_transport
         self.headers = []  # what follows a chunked body is none of the request's
@@ -231,6 +220,9 @@ class GuardedProtocol(HttpToolsProtocol):
                     break
                 end = start + max(SLICE_BYTES, self._body_left_bytes)
                 start += self._parse_slice(view[start:end])
+                if self._handshake:
+                    self._become_websocket(self._handshake, bytes(view[start:]))
+                    return
                 if self._stray_bytes > MAX_HEAD_BYTES:
                     raise head_too_large()
         except httptools.HttpParserError as error:
@@ -246,10 +238,23 @@ class GuardedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(part)
         except httptools.HttpParserUpgrade as upgrade:
-            self.parser = new_parser(self)
-            self.parser.feed_data(body_head(self.scope["headers"]))
+            if not self._handshake:
+                self.parser = new_parser(self)
+                self.parser.feed_data(body_head(self.scope["headers"]))
             return int(upgrade.args[0])
         return len(part)
+
+    def _become_websocket(self, handshake: Handshake, rest: bytes) -> None:
+        """Hands the connection over, of which this object then hears nothing more."""
+        assert self._limits.websocket is not None, "or no handshake is read"
+        if rest:
+            self._end(too_early())
+            return
+        self._expect(None)
+        self._unset_keepalive_if_required()
+        self._stop_send_timer()
+        self.connections.discard(self)
+        open_websocket(self, handshake, self._limits.websocket, time.monotonic_ns)
 
     def _await_client(self) -> None:
         """Sets what happens if the client does not go on with what it began. The application watches bodies itself."""

@@ -13,7 +13,7 @@ class Target(NamedTuple):
     Attributes:
         model: the name, percent-decoded.
         version: the version's number, or None for the one that the server prefers.
-        verb: `infer` or `predict`.
+        verb: `infer`, `predict` or `stream`.
     """
 
     model: str
@@ -29,6 +29,21 @@ def parse_target(path: str) -> Target | None:
     """
     if not path.startswith(PREFIX) or not path.endswith(("/infer", "/predict")):
         return None
+    return _split(path)
+
+
+def parse_stream_target(path: str) -> Target | None:
+    """The target of `/v2/models/M[/versions/N]/stream`, or None for every other path.
+
+    Args:
+        path: percent-decoded.
+    """
+    if not path.startswith(PREFIX) or not path.endswith("/stream"):
+        return None
+    return _split(path)
+
+
+def _split(path: str) -> Target | None:
     parts = path[len(PREFIX) :].split("/")
     if len(parts) == 2 and parts[0]:
         return Target(parts[0], None, parts[1])

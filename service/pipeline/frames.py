@@ -66,7 +66,7 @@ class RawImage:
         return cls(image, PixelFormat.RGB, image.shape[0], image.shape[1])
 
     def to_rgb(self) -> RgbImage:
-        """The image as uint8[height, width, 3] RGB in host memory; of an RGB image its own pixels, not to be changed."""
+        """The image as uint8[height, width, 3] RGB in host memory; of RGB its own pixels, not to be changed."""
         match self.format:
             case PixelFormat.RGB:
                 return self.pixels

@@ -10,7 +10,8 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.http_protocol import LINGER_S, ConnectionLimits, GuardedProtocol
+from service.http_protocol import LINGER_S, GuardedProtocol
+from service.http_transport import ConnectionLimits
 
 BODY_TIMEOUT_S = 3.0
 SEND_TIMEOUT_S = 5.0
