@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from service.api.oip_metadata import metadata_router
 from service.api.openapi import install_openapi
 from service.api.predict import MediaThreads, Predict
 from service.api.shared_memory import shared_memory_router
+from service.api.stream import StreamEndpoint
+from service.api.stream_header import StreamLimits
+from service.api.stream_session import Streams
 from service.api.watchdog import Watchdog
 from service.backends import open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
@@ -90,6 +94,7 @@ def create_app(
     on_started: OnStarted,
     build_plan: BuildPlan | None = None,
     on_device_lost: OnDeviceLost = _log_loss,
+    budget: ByteBudget | None = None,
 ) -> FastAPI:
     """The whole server as an ASGI application.
 
@@ -103,6 +108,8 @@ def create_app(
         build_plan: builds plans that are missing; None serves what is there.
         on_device_lost: told once, on the event loop, that a device is lost. Every request has ended then; the process
             must end too, and nothing that uses the device may be freed before.
+        budget: bytes that all requests together may hold, where connections that the caller makes hold some of them
+            too; by default one of its own.
     """
     gpus = GpuSampler()
     recorder = _recorder(settings, gpus)
@@ -148,7 +155,10 @@ def create_app(
     install_error_handlers(app, overload_status=settings.overload_status)
     predict = Predict(media_threads, time.monotonic_ns)
     inference = _inference(settings, registry, recorder, predict, codec_pool)
-    app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(inner, inference)))
+    if budget is not None:
+        inference = replace(inference, budget=budget)
+    streams = _streams(settings, inference, predict)
+    app.put_in_front(lambda inner: ErrorBoundary(StreamEndpoint(InferenceEndpoint(inner, inference), streams)))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
@@ -219,6 +229,23 @@ def _inference(
         overload_status=settings.overload_status,
         server_timing_enabled=settings.server_timing_enabled,
         clock=clock,
+    )
+
+
+def _streams(settings: Settings, inference: Inference, predict: Predict) -> Streams:
+    return Streams(
+        registry=inference.registry,
+        recorder=inference.recorder,
+        predict=predict,
+        budget=inference.budget,
+        limits=StreamLimits(
+            max_in_flight=settings.max_stream_in_flight,
+            max_frame_bytes=settings.max_body_bytes,
+            max_image_pixels=settings.max_image_pixels,
+        ),
+        header_timeout_s=settings.body_timeout_s,
+        overload_status=settings.overload_status,
+        clock=inference.clock,
     )
 
 

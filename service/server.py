@@ -22,11 +22,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 import service
+from service.api.body import ByteBudget
 from service.app import BuildPlan, create_app
 from service.errors import DeviceError, ServiceError
-from service.http_protocol import ConnectionLimits, GuardedProtocol
+from service.http_protocol import GuardedProtocol
+from service.http_transport import ConnectionLimits
 from service.repository.start_up import LoadProgress, Phase
 from service.settings import Settings
+from service.websocket.protocol import Bounds
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
@@ -165,10 +168,16 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
         _say(console, ("the GPU is lost to this process, which ends; start it again. ", "red"), error.message)
         server.lose_device()
 
+    budget = ByteBudget(settings.max_in_flight_bytes)
     app = create_app(
-        settings, on_progress=progress, on_started=on_started, build_plan=build_plan, on_device_lost=on_device_lost
+        settings,
+        on_progress=progress,
+        on_started=on_started,
+        build_plan=build_plan,
+        on_device_lost=on_device_lost,
+        budget=budget,
     )
-    server = InferlaneServer(_config(app, settings, _raised_file_limit()))
+    server = InferlaneServer(_config(app, settings, _raised_file_limit(), budget))
     _ignore_signals()
     server.run(sockets=[listener])
     if server.has_lost_device:
@@ -221,12 +230,18 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _config(app: object, settings: Settings, max_files: int) -> uvicorn.Config:
+def _config(app: object, settings: Settings, max_files: int, budget: ByteBudget) -> uvicorn.Config:
     limits = ConnectionLimits(
         body_timeout_s=settings.body_timeout_s,
         send_timeout_s=settings.send_timeout_s,
         max_connections=_affordable_connections(settings.max_connections, max_files),
         overload_status=settings.overload_status,
+        websocket=Bounds(
+            message_timeout_s=settings.body_timeout_s,
+            send_timeout_s=settings.send_timeout_s,
+            max_message_bytes=settings.max_body_bytes,
+            budget=budget,
+        ),
     )
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
@@ -237,7 +252,7 @@ def _config(app: object, settings: Settings, max_files: int) -> uvicorn.Config:
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
-        ws="none",
+        ws="none",  # WebSockets are opened by GuardedProtocol itself
         server_header=False,
         date_header=False,
     )

@@ -61,6 +61,9 @@ class Settings(BaseSettings):
         ge=1,
         description="Largest image, width times height, read from its header before decoding.",
     )
+    max_stream_in_flight: int = Field(
+        32, ge=1, le=1024, description="Most frames of one stream that are worked on at once, whatever it asks for."
+    )
     body_timeout_s: float = Field(
         30.0,
         gt=0,

@@ -7,7 +7,7 @@ models, and everything else goes on to FastAPI.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
@@ -110,17 +110,19 @@ class InferenceEndpoint:
             inference.registry.get(target.model, target.version)
             exchange.body = await body.read(exchange.headers, receive, watched)
             stamps.read = inference.clock()
-            served, reply = await self._run(target, exchange)
+            served, reply = await run_on_current(
+                inference.registry, target, lambda served: inference.handlers[target.verb].answer(served, exchange)
+            )
             await self._send(reply, exchange, send)
             served.recorder.record_request(StageTimings.from_stamps(stamps), reply.rows)
         except ServiceError as error:
-            self._record_failure(target, error)
+            record_failure(inference.registry, inference.recorder, target, error)
             if not isinstance(error, ClientGone):
                 await error_response(error, inference.overload_status)(scope, receive, send)
         except asyncio.CancelledError:
             # The server ends what outlives its drain timeout; its client learns that another server may take it.
             stopped = ShuttingDown("the server stopped before this request was answered; send it again")
-            self._record_failure(target, stopped)
+            record_failure(inference.registry, inference.recorder, target, stopped)
             if not stamps.rendered:
                 await error_response(stopped, inference.overload_status)(scope, receive, send)
             raise
@@ -130,17 +132,6 @@ class InferenceEndpoint:
         finally:
             body.close()
             inference.watchdog.sign_out(watched)
-
-    async def _run(self, target: Target, exchange: Exchange) -> tuple[AnyModel, Reply]:
-        """Runs the request on the model that serves when it is submitted, even if that is replaced meanwhile."""
-        handler = self._inference.handlers[target.verb]
-        while True:
-            served = self._inference.registry.get(target.model, target.version)
-            try:
-                return served, await handler.answer(served, exchange)
-            except ShuttingDown:
-                if self._inference.registry.get(target.model, target.version) is served:
-                    raise
 
     async def _send(self, reply: Reply, exchange: Exchange, send: Send) -> None:
         stamps = exchange.stamps
@@ -177,13 +168,32 @@ class InferenceEndpoint:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._inference.codec_pool, encode_body, encoding, chunks)
 
-    def _record_failure(self, target: Target, error: ServiceError) -> None:
+
+async def run_on_current(
+    registry: Registry, target: Target, answer: Callable[[AnyModel], Awaitable[Reply]]
+) -> tuple[AnyModel, Reply]:
+    """Runs a request on the model that serves when it is submitted, even if that is replaced meanwhile.
+
+    Raises:
+        ServiceError: as `answer`, and where no such model serves.
+    """
+    while True:
+        served = registry.get(target.model, target.version)
         try:
-            served = self._inference.registry.get(target.model, target.version)
-        except ServiceError:
-            self._inference.recorder.record_unattributed(error.reason)
-        else:
-            served.recorder.record_failure(error.reason)
+            return served, await answer(served)
+        except ShuttingDown:
+            if registry.get(target.model, target.version) is served:
+                raise
+
+
+def record_failure(registry: Registry, recorder: Recorder, target: Target, error: ServiceError) -> None:
+    """Counts a failed request with its model, or with none where no such model serves."""
+    try:
+        served = registry.get(target.model, target.version)
+    except ServiceError:
+        recorder.record_unattributed(error.reason)
+    else:
+        served.recorder.record_failure(error.reason)
 
 
 def check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -27,6 +27,8 @@ OPEN_PATHS = frozenset(
 )
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SCHEME = b"bearer "
+KEY_SUBPROTOCOL = "bearer"
+"""The first of two WebSocket subprotocols, of which the second is the key."""
 
 
 class Access(Enum):
@@ -110,9 +112,6 @@ class ApiKeyGate:
             await self._app(scope, receive, send)
             return
         self._on_refusal(refusal.reason)
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
         await error_response(refusal, overload_status=refusal.status)(scope, receive, send)
 
 
@@ -127,8 +126,14 @@ def _is_inference(path: str) -> bool:
 
 
 def _authorization(scope: Scope) -> bytes | None:
-    """The one `Authorization` header; None if there is none, or if several disagree about who asks."""
+    """The one `Authorization` header; None if there is none, or if several disagree about who asks.
+
+    A browser can give a WebSocket no header but its subprotocols, so there they may carry the key.
+    """
     values: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    match scope.get("subprotocols"):
+        case [scheme, key] if scheme == KEY_SUBPROTOCOL and not values:
+            return SCHEME + str(key).encode("latin-1")
     return values[0] if len(values) == 1 else None
 
 

@@ -70,6 +70,8 @@ class FiguresCollector(Collector):
             metrics.UNATTRIBUTED_FAILURES,
             (((reason,), count) for reason, count in figures.unattributed_failures.items()),
         )
+        yield number_family(metrics.STREAMS, [((), figures.open_streams)])
+        yield number_family(metrics.DROPPED_FRAMES, [((), figures.dropped_frames)])
         yield from gpu_families(figures.gpus)
         yield histogram_family(metrics.LOOP_LAG, [((), figures.loop_lag, 0)], divisor=NS_PER_S)
         if self._triton_names_enabled:

@@ -81,9 +81,13 @@ class ServerFigures:
         unattributed_failures: failed requests of no served model per reason, every one of `metrics.REASONS`.
         loop_lag: lateness of the event loop's timer, in nanoseconds.
         gpus: the GPUs that models use, as they were sampled last.
+        open_streams: streams that are open now.
+        dropped_frames: frames of streams that gave way to newer ones.
     """
 
     models: tuple[ModelFigures, ...]
     unattributed_failures: Mapping[str, int]
     loop_lag: Histograms
     gpus: tuple[GpuFigures, ...]
+    open_streams: int = 0
+    dropped_frames: int = 0

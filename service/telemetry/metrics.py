@@ -170,6 +170,13 @@ UNATTRIBUTED_FAILURES = MetricSpec(
     "Failed requests that belong to no served model, such as those for unknown names.",
     ("reason",),
 )
+STREAMS = MetricSpec("inferlane_streams", MetricKind.GAUGE, "WebSocket streams that are open now.", ())
+DROPPED_FRAMES = MetricSpec(
+    "inferlane_stream_frames_dropped_total",
+    MetricKind.COUNTER,
+    "Frames of streams that gave way to newer ones; all others are requests of their models.",
+    (),
+)
 LOOP_LAG = MetricSpec(
     "inferlane_event_loop_lag_seconds",
     MetricKind.HISTOGRAM,
@@ -205,6 +212,8 @@ OWN = (
     LANES_BUSY,
     MODEL_LOADED,
     UNATTRIBUTED_FAILURES,
+    STREAMS,
+    DROPPED_FRAMES,
     LOOP_LAG,
     *GPU_OWN,
 )

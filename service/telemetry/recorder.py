@@ -57,6 +57,8 @@ class Recorder:
         self._retired: dict[tuple[str, str], DeviceTotals] = {}
         self._unattributed_failures = dict.fromkeys(REASONS, 0)
         self._loop_lag = Histograms.empty(LATENCY_BOUNDS_NS)
+        self._open_streams = 0
+        self._dropped_frames = 0
         registry.register(FiguresCollector(self.figures, triton_names_enabled=triton_names_enabled))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -96,6 +98,14 @@ class Recorder:
         """Counts one sample of the event loop's lateness, in nanoseconds; costs too much for every request."""
         self._loop_lag = self._loop_lag.plus(np.array([[lag_ns]], np.int64))
 
+    def record_streams(self, change: int) -> None:
+        """Counts a stream that was opened, with 1, or has ended, with -1."""
+        self._open_streams += change
+
+    def record_dropped_frame(self) -> None:
+        """Counts a frame that gave way to a newer one, and never became a request."""
+        self._dropped_frames += 1
+
     def figures(self) -> ServerFigures:
         """Everything recorded so far."""
         with self._models_lock:
@@ -107,6 +117,8 @@ class Recorder:
             unattributed_failures=self._unattributed_failures.copy(),
             loop_lag=self._loop_lag,
             gpus=self._gpus(),
+            open_streams=self._open_streams,
+            dropped_frames=self._dropped_frames,
         )
 
     def statistics(self, name: str, version: str) -> ModelStatistics:
@@ -152,6 +164,12 @@ class NullRecorder(Recorder):
         """Does nothing."""
 
     def record_loop_lag(self, lag_ns: int) -> None:
+        """Does nothing."""
+
+    def record_streams(self, change: int) -> None:
+        """Does nothing."""
+
+    def record_dropped_frame(self) -> None:
         """Does nothing."""
 
     def figures(self) -> ServerFigures:

@@ -23,9 +23,11 @@ import pytest
 from rich.console import Console
 
 from service import server as server_module
+from service.api.body import ByteBudget
 from service.app import OnStarted, create_app
 from service.errors import ServiceError
-from service.http_protocol import ConnectionLimits, GuardedProtocol
+from service.http_protocol import GuardedProtocol
+from service.http_transport import ConnectionLimits
 from service.server import (
     FORCED_EXIT_STATUS,
     RESERVED_FILES,
@@ -39,6 +41,7 @@ from service.server import (
     run_server,
 )
 from service.settings import Settings
+from service.websocket.protocol import Bounds
 from tests.doubles import onnx_models
 from tests.doubles.running_server import RunningServer, StartServer, add_model, start_server, wait_for
 
@@ -96,15 +99,17 @@ def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
 @pytest.mark.parametrize(("drain_timeout_s", "uvicorn_s"), [(0, 0), (0.2, 1), (30, 30), (30.5, 31)])
 def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
     """None would be for ever."""
-    assert _config(None, Settings(drain_timeout_s=drain_timeout_s), MANY_FILES).timeout_graceful_shutdown == uvicorn_s
+    made = _config(None, Settings(drain_timeout_s=drain_timeout_s), MANY_FILES, ByteBudget(1))
+    assert made.timeout_graceful_shutdown == uvicorn_s
 
 
 def test_connections_are_bounded_as_the_settings_say() -> None:
-    settings = Settings(body_timeout_s=2, send_timeout_s=3, max_connections=5, overload_status=429)
-    made = _config(None, settings, MANY_FILES).http
+    settings = Settings(body_timeout_s=2, send_timeout_s=3, max_connections=5, overload_status=429, max_body_bytes=1024)
+    budget = ByteBudget(1)
+    made = _config(None, settings, MANY_FILES, budget).http
     assert isinstance(made, partial)
     assert made.func is GuardedProtocol
-    assert made.args == (ConnectionLimits(2, 3, 5, 429),)
+    assert made.args == (ConnectionLimits(2, 3, 5, 429, Bounds(2, 3, 1024, budget)),)
 
 
 @pytest.mark.parametrize(

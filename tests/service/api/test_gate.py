@@ -245,8 +245,31 @@ async def test_lifespan_passes() -> None:
     assert await pass_through_gate({"type": "lifespan"}) == (["lifespan"], [])
 
 
-@pytest.mark.parametrize(("headers", "passes"), [([], False), ([(b"authorization", READER)], True)])
-async def test_websocket_needs_a_key(headers: list[tuple[bytes, bytes]], passes: bool) -> None:
-    reached, sent = await pass_through_gate({"type": "websocket", "path": "/live", "headers": headers})
+READER_KEY = READER.decode().split()[1]
+
+
+@pytest.mark.parametrize(
+    ("headers", "subprotocols", "passes"),
+    [
+        ([], [], False),
+        ([(b"authorization", READER)], [], True),
+        ([], ["bearer", READER_KEY], True),
+        ([], ["bearer", READER_KEY + "x"], False),
+        ([], ["bearer"], False),
+        ([], [READER_KEY], False),
+        ([], ["other", READER_KEY], False),
+        ([], ["bearer", READER_KEY, "other"], False),
+        ([(b"authorization", b"Bearer wrong")], ["bearer", READER_KEY], False),
+    ],
+)
+async def test_a_websocket_needs_a_key(
+    headers: list[tuple[bytes, bytes]], subprotocols: list[str], passes: bool
+) -> None:
+    """A browser has the subprotocols alone to say it in."""
+    connection = {"type": "websocket", "path": "/live", "headers": headers, "subprotocols": subprotocols}
+    reached, sent = await pass_through_gate(connection)
     assert (reached == ["websocket"]) is passes
-    assert sent == ([] if passes else [{"type": "websocket.close", "code": 1008}])
+    assert [message["type"] for message in sent] == (
+        [] if passes else ["websocket.http.response.start", "websocket.http.response.body"]
+    )
+    assert passes or sent[0]["status"] == 401

@@ -9,7 +9,13 @@ from service.telemetry.metric_spec import MetricKind, MetricSpec
 from service.telemetry.metrics import OWN, TRITON
 
 UNITS = ("seconds", "bytes", "rows", "ratio", "requests", "watts", "celsius", "hertz", "per_second")
-COUNTED = ("inferlane_graphs_missing", "inferlane_buckets_unserved", "inferlane_lanes", "inferlane_lanes_busy")
+COUNTED = (
+    "inferlane_graphs_missing",
+    "inferlane_buckets_unserved",
+    "inferlane_lanes",
+    "inferlane_lanes_busy",
+    "inferlane_streams",
+)
 FLAGS = ("inferlane_model_loaded", "inferlane_gpu_info", "inferlane_gpu_clock_event")
 
 
