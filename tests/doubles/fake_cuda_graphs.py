@@ -7,17 +7,7 @@ from typing import Any
 
 from tests.doubles.fake_cuda_core import api_call
 from tests.doubles.fake_cuda_memory import FakeMemory
-from tests.doubles.fake_cuda_types import (
-    Capture,
-    Exec,
-    ExternalRecord,
-    ExternalWait,
-    Failed,
-    Graph,
-    Handle,
-    cudaError_t,
-    cudaStreamCaptureMode,
-)
+from tests.doubles.fake_cuda_types import Capture, Exec, Failed, Graph, Handle, cudaError_t, cudaStreamCaptureMode
 
 E = cudaError_t
 
@@ -67,14 +57,11 @@ class FakeGraphs(FakeMemory):
     def cudaGraphLaunch(self, graphExec: Any, stream: Any) -> None:
         nodes = self._find(graphExec, Exec).nodes
 
-        on = self._stream(stream)
-        for node in nodes:
-            if isinstance(node, ExternalWait):
-                self._wait(on, node.event)
-            elif isinstance(node, ExternalRecord):
-                self._record(node.event, on)
-            else:
-                self._enqueue(on, node)
+        def replay() -> None:
+            for node in nodes:
+                node()
+
+        self._enqueue(self._stream(stream), replay)
 
     @api_call()
     def cudaGraphDestroy(self, graph: Any) -> None:

@@ -7,18 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.doubles.fake_cuda_core import FakeCore, api_call
-from tests.doubles.fake_cuda_types import (
-    Capture,
-    Event,
-    ExternalRecord,
-    ExternalWait,
-    Failed,
-    Handle,
-    Op,
-    Stream,
-    cudaError_t,
-    cudaStreamCaptureMode,
-)
+from tests.doubles.fake_cuda_types import Capture, Event, Failed, Handle, Op, Stream, cudaError_t, cudaStreamCaptureMode
 
 E = cudaError_t
 
@@ -32,8 +21,6 @@ class FakeStreams(FakeCore):
     cudaStreamNonBlocking = 1
     cudaEventBlockingSync = 1
     cudaEventDisableTiming = 2
-    cudaEventRecordExternal = 1
-    cudaEventWaitExternal = 1
 
     def __init__(self, *, clock: Callable[[], int] | None, is_deferred: bool) -> None:
         super().__init__()
@@ -71,14 +58,13 @@ class FakeStreams(FakeCore):
     @api_call()
     def cudaStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
         found, mark = self._stream(stream), self._event(event)
-        if flags:
-            self._require_capture(found).nodes.append(ExternalWait(mark))
-            return
         if found.capture is not None and mark.mark is not None:
             self._invalidate(found.capture, E.cudaErrorStreamCaptureIsolation)
         if mark.is_captured:
             raise Failed(E.cudaErrorCapturedEvent)
-        self._wait(found, mark)
+        awaited = mark.mark
+        if awaited is not None:
+            self._enqueue(found, lambda: self._run_through(awaited))
 
     @api_call()
     def cudaStreamDestroy(self, stream: Any) -> None:
@@ -102,13 +88,11 @@ class FakeStreams(FakeCore):
             found.mark = None
             return
 
-        self._record(found, on)
+        def reach() -> None:
+            found.time_ns = self._clock()
 
-    @api_call()
-    def cudaEventRecordWithFlags(self, event: Any, stream: Any, flags: int) -> None:
-        found, on = self._event(event), self._stream(stream)
-        assert flags == self.cudaEventRecordExternal, "without flags there is cudaEventRecord"
-        self._require_capture(on).nodes.append(ExternalRecord(found))
+        found.time_ns = None
+        found.mark = self._enqueue(on, reach)
 
     @api_call()
     def cudaEventSynchronize(self, event: Any) -> None:
@@ -158,26 +142,6 @@ class FakeStreams(FakeCore):
             run()
 
         self._enqueue(self._stream(stream), kernel)
-
-    def _record(self, event: Event, stream: Stream) -> None:
-        def reach() -> None:
-            event.time_ns = self._clock()
-
-        event.time_ns = None
-        event.mark = self._enqueue(stream, reach)
-
-    def _wait(self, stream: Stream, event: Event) -> None:
-        """For what the event has recorded last by now, whatever it records later."""
-        awaited = event.mark
-        if awaited is not None:
-            self._enqueue(stream, lambda: self._run_through(awaited))
-
-    def _require_capture(self, stream: Stream) -> Capture:
-        """External nodes exist in graphs alone."""
-        if stream.capture is None:
-            raise Failed(E.cudaErrorIllegalState)
-        self._require_valid(stream.capture)
-        return stream.capture
 
     def _enqueue(self, stream: Stream, run: Callable[[], None]) -> Op:
         op = Op(stream, run)

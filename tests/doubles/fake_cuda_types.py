@@ -126,41 +126,23 @@ class Event:
     is_captured: bool = False
 
 
-@dataclass(frozen=True)
-class ExternalWait:
-    """A graph's node: every launch waits for what the event has recorded last when the launch is called."""
-
-    event: Event
-
-
-@dataclass(frozen=True)
-class ExternalRecord:
-    """A graph's node: every launch records the event."""
-
-    event: Event
-
-
-Node = Callable[[], None] | ExternalWait | ExternalRecord
-"""A kernel, copy or fill is what it does."""
-
-
 @dataclass(eq=False)
 class Capture:
     mode: cudaStreamCaptureMode
     thread: int
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Callable[[], None]] = field(default_factory=list)
     is_invalid: bool = False
 
 
 @dataclass(eq=False)
 class Graph:
-    nodes: list[Node]
+    nodes: list[Callable[[], None]]
 
 
 @dataclass(eq=False)
 class Exec:
     device: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[Callable[[], None], ...]
 
 
 @dataclass(eq=False)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from service.errors import DeviceError
-from service.runtime.cuda.calls import run_calls
-from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill, prepare_d2h
+from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.graph import CaptureFailed, Graph, capture
 from service.runtime.cuda.memory import DeviceBuffer, PinnedBuffer
-from service.runtime.cuda.stream import Event, Stream
+from service.runtime.cuda.stream import Stream
 
 
 class Doubler:
@@ -75,53 +74,6 @@ def test_graphs_of_one_stream(cuda: Cuda, work: Doubler) -> None:
     ):
         work.assert_replays(second, 4)
         work.assert_replays(first, 5)
-
-
-def test_a_graph_waits_for_events_outside_it_and_records_some(cuda: Cuda, work: Doubler) -> None:
-    """Whatever was recorded last when a launch is called is what that launch waits for."""
-    events = [Event(cuda, timing_enabled=True, blocking_sync=False) for _ in range(3)]
-    filled, begun, ended = events
-
-    def enqueue(is_captured: bool) -> bool:
-        calls = (
-            work.stream.prepare_wait(filled, is_captured=is_captured),
-            begun.prepare_record(stream=work.stream, is_captured=is_captured),
-            prepare_d2h(cuda, work.pinned_out.address, work.device.address, 1024, stream=work.stream),
-            ended.prepare_record(stream=work.stream, is_captured=is_captured),
-        )
-        run_calls(cuda, calls)
-        return True
-
-    def rehearse() -> bool:
-        return enqueue(is_captured=False)
-
-    with (
-        Stream(cuda) as other,
-        capture(cuda, lambda: enqueue(is_captured=True), stream=work.stream, rehearse=rehearse) as graph,
-    ):
-        assert graph.node_count == 4
-        for value in (9, 10, 11):
-            work.host_out[:] = 0
-            fill(cuda, work.device.address, value, 1024, stream=other)
-            filled.record(stream=other)
-            graph.launch(stream=work.stream)
-            ended.sync()
-            assert (work.host_out == value).all()
-            assert ended.elapsed_ns_since(begun) >= 0
-    for event in events:
-        event.close()
-
-
-def test_external_nodes_exist_in_graphs_alone(cuda: Cuda, work: Doubler) -> None:
-    with Event(cuda, timing_enabled=False, blocking_sync=False) as event:
-        event.record(stream=work.stream)
-        for call in (
-            event.prepare_record(stream=work.stream, is_captured=True),
-            work.stream.prepare_wait(event, is_captured=True),
-        ):
-            with pytest.raises(DeviceError, match=call.name):
-                run_calls(cuda, [call])
-        cuda.api.cudaGetLastError()
 
 
 class Unfit:

@@ -75,8 +75,6 @@ class RuntimeApi(Protocol):
 
     cudaEventBlockingSync: int
     cudaEventDisableTiming: int
-    cudaEventRecordExternal: int
-    cudaEventWaitExternal: int
     cudaHostAllocPortable: int
     cudaHostRegisterPortable: int
     cudaStreamNonBlocking: int
@@ -101,7 +99,6 @@ class RuntimeApi(Protocol):
 
     cudaEventCreateWithFlags: Callable[[int], tuple[Code, Handle]]
     cudaEventRecord: Callable[[Handle, Handle], tuple[Code]]
-    cudaEventRecordWithFlags: Callable[[Handle, Handle, int], tuple[Code]]
     cudaEventSynchronize: Callable[[Handle], tuple[Code]]
     cudaEventQuery: Callable[[Handle], tuple[Code]]
     cudaEventElapsedTime: Callable[[Handle, Handle], tuple[Code, float]]

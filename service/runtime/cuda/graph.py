@@ -59,19 +59,16 @@ class Graph(Resource[Handle]):
         check(self._cuda.api, "cudaGraphExecDestroy", self._cuda.api.cudaGraphExecDestroy(native))
 
 
-def capture(
-    cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream, rehearse: Callable[[], bool] | None = None
-) -> Graph:
+def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph:
     """Captures what `enqueue` gives to `stream`; called at start-up, on the thread that owns the stream.
 
-    The same work runs for real before, so that what it puts off until its first run is done.
+    `enqueue` runs twice: once for real, so that it does what it puts off until its first run, then under capture.
     The capture restricts this thread alone; one capture at a time runs in the process.
 
     Args:
         cuda: the process's CUDA.
         enqueue: gives work to `stream` and says whether it could. It must not allocate, nor sync.
         stream: has no work that it could not finish now.
-        rehearse: gives the same work for real; None where `enqueue` itself can.
 
     Returns:
         The graph, uploaded to the device.
@@ -80,7 +77,7 @@ def capture(
         CaptureFailed: the work cannot be captured; the stream is as usable as before.
         DeviceError: CUDA failed beside the capture, or for good.
     """
-    if not (rehearse or enqueue)():
+    if not enqueue():
         raise CaptureFailed("enqueue failed before the capture")
     stream.sync()
     with cuda.capture_lock:

@@ -51,17 +51,10 @@ class Stream(Resource[Handle]):
         waited = self._cuda.api.cudaStreamWaitEvent(self.native, event.native, 0)
         check(self._cuda.api, "cudaStreamWaitEvent", waited)
 
-    def prepare_wait(self, event: Event, *, is_captured: bool = False) -> PreparedCall:
-        """`wait` for later.
-
-        Args:
-            event: what is waited for.
-            is_captured: the call is made under capture, and every launch of the graph shall wait for what the event has
-                recorded last before it.
-        """
-        api = self._cuda.api
-        flags = api.cudaEventWaitExternal if is_captured else 0
-        return PreparedCall("cudaStreamWaitEvent", partial(api.cudaStreamWaitEvent, self.native, event.native, flags))
+    def prepare_wait(self, event: Event) -> PreparedCall:
+        """`wait` for later."""
+        call = partial(self._cuda.api.cudaStreamWaitEvent, self.native, event.native, 0)
+        return PreparedCall("cudaStreamWaitEvent", call)
 
     def _release(self, native: Handle) -> None:
         check(self._cuda.api, "cudaStreamDestroy", self._cuda.api.cudaStreamDestroy(native))
@@ -88,19 +81,9 @@ class Event(Resource[Handle]):
         """Marks the end of what `stream` has been given so far; an earlier mark is forgotten."""
         check(self._cuda.api, "cudaEventRecord", self._cuda.api.cudaEventRecord(self.native, stream.native))
 
-    def prepare_record(self, *, stream: Stream, is_captured: bool = False) -> PreparedCall:
-        """`record` for later.
-
-        Args:
-            stream: whose work is marked.
-            is_captured: the call is made under capture, and every launch of the graph shall record the event anew; the
-                event must outlive the graph.
-        """
-        api = self._cuda.api
-        if not is_captured:
-            return PreparedCall("cudaEventRecord", partial(api.cudaEventRecord, self.native, stream.native))
-        call = partial(api.cudaEventRecordWithFlags, self.native, stream.native, api.cudaEventRecordExternal)
-        return PreparedCall("cudaEventRecordWithFlags", call)
+    def prepare_record(self, *, stream: Stream) -> PreparedCall:
+        """`record` for later."""
+        return PreparedCall("cudaEventRecord", partial(self._cuda.api.cudaEventRecord, self.native, stream.native))
 
     def sync(self) -> None:
         """Blocks the calling thread until the mark is reached.

@@ -1,4 +1,4 @@
-"""The memory of a batch in flight, on both sides, its stream, and the marks of its way.
+"""The memory of a batch in flight, on both sides, and the marks of its way through the streams.
 
 A lane has two sets: while one batch is computed, the next is copied in. All buckets use the same two, each in its own
 shapes, so memory does not grow with the number of buckets.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from service.cards import Completion
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer, PinnedBuffer
-from service.runtime.cuda.stream import Event, Stream
+from service.runtime.cuda.stream import Event
 from service.runtime.trt.profiles import Shape
 from service.tensors import TensorSpec, element_count
 
@@ -58,17 +58,17 @@ class MediaBytes:
 
 
 class BufferSet:
-    """Buffers, stream and events of one batch in flight; used by the lane's thread.
+    """Buffers and events of one batch in flight; used by the lane's thread.
 
     Attributes:
-        stream: orders all work of the batch. Between the streams of two sets only `computed` orders anything.
         pinned_inputs: where the rows are gathered, or media.
         device_inputs: the same bytes on the device.
         device_outputs: what the engine writes.
         pinned_outputs: the same bytes on the host, or those of media.
         device_media: of buckets of media, what kernels read and write beside the engine's tensors; None without media.
         begun: the upload may begin.
-        launched: the engine may begin: the upload, and the engine's work for the batch before, are done.
+        uploaded: the inputs are on the device; for ordering alone, it has no time.
+        launched: the engine may begin: the upload, and the batch before, are done.
         computed: the engine is done.
         done: the outputs are on the host.
         is_free: no batch is in flight on this set.
@@ -84,7 +84,6 @@ class BufferSet:
         completion: Completion = Completion.BLOCK,
     ) -> None:
         with ExitStack() as stack:
-            self.stream = stack.enter_context(Stream(cuda))
             self.pinned_inputs = stack.enter_context(PinnedBuffer(cuda, max(input_bytes, media.upload)))
             self.device_inputs = stack.enter_context(DeviceBuffer(cuda, max(input_bytes, media.inputs)))
             self.device_outputs = stack.enter_context(DeviceBuffer(cuda, output_bytes))
@@ -95,6 +94,7 @@ class BufferSet:
             self.begun, self.launched, self.computed = (
                 stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(3)
             )
+            self.uploaded = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=False))
             # Without blocking_sync the driver spins; it holds no lock of the interpreter while it does.
             sleeps = completion is Completion.BLOCK
             self.done = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=sleeps))

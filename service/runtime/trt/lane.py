@@ -1,4 +1,4 @@
-"""A lane on the GPU: one thread, two batches in flight, each on a stream of its own."""
+"""A lane on the GPU: one thread, one stream that computes, one per direction of copies, two batches in flight."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, Clock
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
+from service.runtime.cuda.stream import Stream
 from service.runtime.protocol import Ticket
 from service.runtime.rows import output_plans, tensor_plan
 from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
-from service.runtime.trt.chain import Chain, Marks, Run
+from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.graph_budget import DEFAULT_SHARE
-from service.runtime.trt.launch import LaneParts, Launch
+from service.runtime.trt.launch import LaneParts, LaneStreams, Launch
 from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
@@ -49,10 +50,10 @@ class _InFlight:
 class TensorRTLane:
     """Runs batches in contexts of its own. Implements `runtime.protocol.Lane`; depth 2.
 
-    Every bucket has, for each of the two buffer sets, a context that nobody changes after its graph was captured. The
-    sets have streams of their own, so that one batch is copied while the other is computed; the engine's work itself
-    waits for that of the batch before, because all contexts share one scratch. A bucket of media has graphs of its own,
-    with kernels before and after the engine, and the context of the bucket of tensors of its shape.
+    Every bucket has, for each of the two buffer sets, a context that nobody changes after its graph was captured. All
+    of them share one scratch, which is safe because all of them execute on one stream. Copies have streams of their
+    own: on the same one the next batch's upload would wait for this batch's kernels. A bucket of media has graphs of
+    its own, with kernels before and after the engine, and the context of the bucket of tensors of its shape.
 
     Attributes:
         is_dead: the device is lost to this process; every later call fails.
@@ -80,6 +81,7 @@ class TensorRTLane:
             self._output_plans[Form.MEDIA] = tuple(tensor_plan(spec, tensor, "") for tensor in form.outputs)
         self._shapes: dict[Bucket, BucketShapes] = {}
         self._stack = ExitStack()
+        self._streams: LaneStreams | None = None
         self._scratch: DeviceBuffer | None = None
         self._sets: tuple[BufferSet, ...] = ()
         self._graph_budget_bytes = 0
@@ -89,7 +91,7 @@ class TensorRTLane:
         self._warm = WarmBuckets(spec.name, self._tally)
 
     def open(self, shapes: Sequence[BucketShapes], *, device: int) -> None:
-        """Allocates scratch and both buffer sets, large enough for every bucket, on the lane's thread.
+        """Allocates streams, scratch and both buffer sets, large enough for every bucket, on the lane's thread.
 
         Args:
             shapes: every bucket that the lane will run.
@@ -113,6 +115,7 @@ class TensorRTLane:
             media = media_bytes(self._media.task, spec, media_shapes)
         needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
         with ExitStack() as stack:
+            self._streams = LaneStreams(*(stack.enter_context(Stream(cuda)) for _ in range(3)))
             if needed_bytes:
                 self._scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes))
                 self._tally.set_memory(MemoryOwner.SCRATCH, needed_bytes)
@@ -223,7 +226,7 @@ class TensorRTLane:
         return self._tally.figures()
 
     def close(self) -> None:
-        """Frees graphs, contexts and buffers with their streams, in this order; idempotent.
+        """Frees graphs, contexts, buffers and streams, in this order; idempotent.
 
         Where the device is known to be lost nothing is freed: no call that it had to answer is made, for it may never
         answer.
@@ -231,13 +234,13 @@ class TensorRTLane:
         Raises:
             DeviceError: the device turns out to be lost.
         """
-        sets, self._sets = self._sets, ()
+        streams, self._streams = self._streams, None
         self._tally.forget_memory()
         if self._death is not None:
             return
-        for buffers in sets:
+        for stream in streams.all if streams is not None else ():
             try:
-                buffers.stream.sync()
+                stream.sync()
             except DeviceError as error:
                 self._note(error)
                 if error.is_sticky:
@@ -253,17 +256,16 @@ class TensorRTLane:
 
     def _warm_launch(self, bucket: Bucket, turn: int, made: ExitStack) -> tuple[Launch, GraphMiss | None]:
         """A launch on one buffer set, and why it has no graph; what is made for it is closed by `made`."""
-        cuda, buffers = self._cuda, self._sets[turn]
-        marks = Marks(self._sets[turn - 1].computed, buffers.launched, buffers.computed)
+        cuda, streams = self._cuda, self._open_streams
         free_before = cuda.memory_info().free_bytes
         has_media = bucket.form is Form.MEDIA
         run: Run = self._surrounded(bucket, turn, made) if has_media else self._bound(bucket, turn, made)
-        chain = Chain(cuda, run, stream=buffers.stream, marks=marks)
+        chain = Chain(cuda, run, stream=streams.compute)
         made.callback(chain.close_graph)
         miss = chain.warm_up()
         taken_bytes = free_before - cuda.memory_info().free_bytes - chain.graph_bytes - run.data_dependent_bytes
         run.context_bytes = max(0, taken_bytes)
-        return Launch(run, chain, LaneParts(cuda, self._threads, self._clock)), miss
+        return Launch(run, chain, LaneParts(cuda, streams, self._threads, self._clock)), miss
 
     def _surrounded(self, bucket: Bucket, turn: int, made: ExitStack) -> MediaRun:
         """Kernels around the run of the bucket of tensors: that which is warm, or else one of its own."""
@@ -274,7 +276,7 @@ class TensorRTLane:
         else:
             engine = self._bound(bucket, turn, made)
         run = MediaRun(self._cuda, self._spec, self._media, self._shapes[bucket], engine)
-        run.bind(stream=engine.buffers.stream)
+        run.bind(stream=self._open_streams.compute)
         return run
 
     def _bound(self, bucket: Bucket, turn: int, made: ExitStack) -> BucketRun:
@@ -283,10 +285,15 @@ class TensorRTLane:
         run = BucketRun(self._cuda, self._engine, self._spec, self._shapes[bucket], buffers)
         made.callback(run.close)
         try:
-            run.bind(self._scratch, stream=buffers.stream)
+            run.bind(self._scratch, stream=self._open_streams.compute)
         except ModelLoadFailed as error:  # of this bucket alone: the engine is loaded, and others may have room
             raise ExecutionFailed(error.message) from error
         return run
+
+    @property
+    def _open_streams(self) -> LaneStreams:
+        assert self._streams is not None, "a lane is warmed between open and close"
+        return self._streams
 
     def _next_launch(self, bucket: Bucket) -> Launch:
         self._refuse_if_lost()
@@ -321,9 +328,9 @@ class TensorRTLane:
         if isinstance(error, DeviceError) and error.is_sticky:
             self._note(error)
             return None
-        for buffers in self._sets:
+        for stream in self._streams.all if self._streams is not None else ():
             try:
-                buffers.stream.sync()
+                stream.sync()
             except DeviceError as later:
                 if later.is_sticky:
                     lost = DeviceError(f"{later.message}, which was found after: {error}", is_sticky=True)

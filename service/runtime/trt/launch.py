@@ -1,13 +1,14 @@
-"""One bucket on one buffer set: how its batches are started, every call of it prepared beforehand."""
+"""One bucket on one buffer set, on its way through a lane's three streams: every call of it prepared beforehand."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from service.requests import Batch, Clock
-from service.runtime.cuda.calls import run_calls
+from service.runtime.cuda.calls import PreparedCall, run_calls
 from service.runtime.cuda.copies import copy_batch_h2d, fill, prepare_h2d
 from service.runtime.cuda.device import Cuda
+from service.runtime.cuda.stream import Stream
 from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.copy_threads import CopyThreads
 from service.runtime.trt.routes import rounds
@@ -20,16 +21,32 @@ ROUND_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class LaneStreams:
+    """A lane's streams: on one alone, the upload of the next batch would wait for this one's kernels."""
+
+    upload: Stream
+    compute: Stream
+    download: Stream
+
+    @property
+    def all(self) -> tuple[Stream, ...]:
+        """Every stream, in the order of a batch's way."""
+        return (self.upload, self.compute, self.download)
+
+
+@dataclass(frozen=True, slots=True)
 class LaneParts:
     """What all launches of one lane have in common.
 
     Attributes:
         cuda: the process's CUDA.
+        streams: the lane's.
         threads: they help to gather.
         clock: the lane's.
     """
 
     cuda: Cuda
+    streams: LaneStreams
     threads: CopyThreads
     clock: Clock
 
@@ -39,7 +56,7 @@ class Launch:
 
     Attributes:
         run: the engine's part, and its surroundings where the bucket is one of media.
-        chain: what happens on the device once the rows are there.
+        chain: what the device computes.
         h2d_bytes: copied to the device for the latest batch.
         begun: when the host gave its upload to the device, on the lane's clock.
     """
@@ -48,7 +65,7 @@ class Launch:
         self._cuda = parts.cuda
         self._clock = parts.clock
         self._threads = parts.threads
-        self._stream = run.buffers.stream
+        self._streams = parts.streams
         self.run = run
         self.chain = chain
         self.h2d_bytes = 0
@@ -57,17 +74,30 @@ class Launch:
 
     def prepare(self) -> None:
         """Prepares all calls; again where the chain has lost its graph."""
-        buffers, stream = self.run.buffers, self._stream
-        copy_in = (self.run.upload_address, buffers.pinned_inputs.address, self.run.h2d_bytes)
-        self._begin = (buffers.begun.prepare_record(stream=stream),)
-        self._copy_in = (prepare_h2d(self._cuda, *copy_in, stream=stream),)
-        self._end = (buffers.done.prepare_record(stream=stream),)
-        self._replay = self.chain.prepare_replay()
-        self._replay_to_end = (*self._replay, *self._end)
-        self._everything = (*self._begin, *self._copy_in, *self._replay_to_end)
+        run, buffers = self.run, self.run.buffers
+        upload, compute, download = self._streams.upload, self._streams.compute, self._streams.download
+        copy_in = (run.upload_address, buffers.pinned_inputs.address, run.h2d_bytes)
+        self._begin = (buffers.begun.prepare_record(stream=upload),)
+        self._copy_in = (prepare_h2d(self._cuda, *copy_in, stream=upload),)
+        self._hand_over = (
+            buffers.uploaded.prepare_record(stream=upload),
+            compute.prepare_wait(buffers.uploaded),
+            buffers.launched.prepare_record(stream=compute),
+        )
+        self._finish = (
+            buffers.computed.prepare_record(stream=compute),
+            download.prepare_wait(buffers.computed),
+            *run.prepare_download(stream=download),
+        )
+        self._end = (buffers.done.prepare_record(stream=download),)
+        self._replay: tuple[PreparedCall, ...] = ()
+        if self.chain.graph is not None:
+            replay = self.chain.graph.prepare_launch(stream=compute)
+            self._replay = (*self._hand_over, replay, *self._finish, *self._end)
+        self._everything = (*self._begin, *self._copy_in, *self._replay)
 
     def start(self, batch: Batch) -> None:
-        """Gives upload, execution and download to the stream, without waiting for any.
+        """Gives upload, execution and download to the streams, without waiting for any.
 
         What does not go to the device from where it lies is copied into pinned memory first. Where that is much, the
         device already copies one part of it while the host gathers the next.
@@ -90,7 +120,7 @@ class Launch:
         self._execute()
 
     def _start_large(self, batch: Batch) -> None:
-        stream = self._stream
+        stream = self._streams.upload
         device, pinned = self.run.upload_address, self.run.buffers.pinned_inputs.address
         route = self.run.feed.route(batch, self._cuda.page_locked.covers)
         self.begun = self._clock()
@@ -111,7 +141,10 @@ class Launch:
 
     def _execute(self) -> None:
         if self._replay:
-            run_calls(self._cuda, self._replay_to_end)
+            run_calls(self._cuda, self._replay)
             return
+        run_calls(self._cuda, self._hand_over)
         self.chain.execute_eagerly()
+        run_calls(self._cuda, self._finish)
+        self.run.download_sized_by_data(stream=self._streams.download)
         run_calls(self._cuda, self._end)

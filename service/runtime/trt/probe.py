@@ -13,7 +13,7 @@ from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
-from service.runtime.cuda.stream import Event
+from service.runtime.cuda.stream import Event, Stream
 from service.runtime.probe import LaunchTimes
 from service.runtime.trt.buffers import BufferSet, Layout
 from service.runtime.trt.chain import Chain
@@ -38,7 +38,7 @@ class TensorRTProbe:
     ) -> None:
         self._run = run
         self._chain = chain
-        self._stream = run.buffers.stream
+        self._stream = chain.stream
         self._begun, self._ended = events
         self._stack = stack
         self._clock = clock
@@ -71,6 +71,7 @@ class TensorRTProbe:
         cuda.use_device(device)
         needed_bytes = scratch_bytes(engine, shapes.profile)
         with ExitStack() as stack:
+            stream = stack.enter_context(Stream(cuda))
             events = [stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(2)]
             scratch = stack.enter_context(DeviceBuffer(cuda, needed_bytes)) if needed_bytes else None
             buffers = BufferSet(
@@ -81,8 +82,8 @@ class TensorRTProbe:
             stack.callback(buffers.close)
             run = BucketRun(cuda, engine, spec, shapes, buffers)
             stack.callback(run.close)
-            run.bind(scratch, stream=buffers.stream)
-            chain = Chain(cuda, run, stream=buffers.stream)
+            run.bind(scratch, stream=stream)
+            chain = Chain(cuda, run, stream=stream)
             stack.callback(chain.close_graph)
             miss = chain.warm_up()
             probe = cls(run, chain, (events[0], events[1]), stack.pop_all(), clock)
