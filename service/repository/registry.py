@@ -197,7 +197,22 @@ class Registry:
         """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error.
 
         Models that are composed of it stop as well, and serve again once it is loaded.
+
+        Raises:
+            NotReady: the device is lost; nothing that still uses it can be waited for, or be freed.
         """
+        unloading = asyncio.create_task(self._unload(name))
+        losing = asyncio.create_task(self._has_lost.wait())
+        try:
+            await asyncio.wait({unloading, losing}, return_when=asyncio.FIRST_COMPLETED)
+            if not unloading.done():
+                raise NotReady(f"model '{name}' cannot be unloaded: {self.unready_reason}")
+            await unloading
+        finally:
+            unloading.cancel()
+            losing.cancel()
+
+    async def _unload(self, name: str) -> None:
         if name not in self._served and name not in self._unavailable:
             return
         async with self._lock(name):
