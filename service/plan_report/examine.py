@@ -55,7 +55,7 @@ def examine(path: Path, tools: Tools) -> PlanFacts:
     return PlanFacts(
         path=str(path),
         plan_bytes=len(plan),
-        sha256=hashlib.sha256(plan).hexdigest(),
+        sha256=examination.known_sha256 or hashlib.sha256(plan).hexdigest(),
         product=header.product,
         version=header.text,
         manifest=_manifest_content(path),
@@ -69,6 +69,7 @@ class _Examination:
 
     Attributes:
         engine: what the last check learns.
+        known_sha256: the plan's digest, once its manifest was found to have the right one: a large plan is read once.
     """
 
     def __init__(self, path: Path, plan: bytes, header: PlanHeader, tools: Tools) -> None:
@@ -81,6 +82,7 @@ class _Examination:
         self._flavour: Flavour | None = None
         self._cuda: Cuda | None = None
         self.engine: EngineFacts | None = None
+        self.known_sha256 = ""
 
     def checks(self) -> Iterator[Check]:
         """Yields each check's result; nothing follows one that failed."""
@@ -98,6 +100,7 @@ class _Examination:
             self._manifest.check_content(self._plan, self._name)
         except ModelLoadFailed as error:
             return Check(MANIFEST, False, error.message)
+        self.known_sha256 = self._manifest.plan_sha256
         return Check(MANIFEST, True, "size and SHA-256 are those of the plan that was built")
 
     def _check_tensorrt(self) -> Check:

@@ -213,6 +213,12 @@ def test_a_failed_driver_is_told(tmp_path: Path) -> None:
     assert "cudaErrorUnknown" in facts.checks[2].words
 
 
+def test_a_plan_is_digested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_plan(tmp_path, manifest={})
+    monkeypatch.setattr("service.plan_report.examine.hashlib", None)
+    assert examine(path, LAPTOP).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_a_manifest_that_is_no_json_object_is_not_shown(tmp_path: Path) -> None:
     path = write_plan(tmp_path)
     manifest_path(path).write_text("[1]", encoding="utf-8")
