@@ -61,6 +61,7 @@ def import_without(blocked: tuple[str, ...], modules: tuple[str, ...]) -> subpro
         pytest.param(modules_in("service/batching"), (*DEVICES, *WEB, "cv2"), id="batching"),
         pytest.param(modules_in("service/pipeline"), (*DEVICES, *WEB), id="pipeline"),
         pytest.param(modules_in("service/runtime"), (*DEVICES, *WEB, "cv2"), id="runtime"),
+        pytest.param(modules_in("service/diagnosis"), (*DEVICES, *WEB, "cv2", "prometheus_client"), id="diagnosis"),
         pytest.param(modules_in("service/telemetry"), (*DEVICES, *WEB, "cv2"), id="telemetry"),
         pytest.param(modules_in("service/api"), DEVICES, id="api"),
         pytest.param(modules_in("service/runtime/cuda"), (*DEVICES, *WEB, "cv2"), id="cuda"),

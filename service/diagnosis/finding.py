@@ -175,6 +175,12 @@ def unverified(
     )
 
 
+def unrecorded(kind: BottleneckClass, what: str, *evidence: Evidence) -> Finding:
+    """A finding that cannot be decided because the server's own metrics do not have `what`, a plural."""
+    missing = (Missing(what, "the server's own metrics"),)
+    return unverified(kind, f"{what} were not recorded", *evidence, missing=missing)
+
+
 def percent(share: float) -> str:
     """A share as text, such as `12.5 %`."""
     return f"{share * 100:.1f} %"

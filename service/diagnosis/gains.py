@@ -59,6 +59,18 @@ def throughput_gain(
     return Gain(GainMetric.THROUGHPUT, added(speed_up.value), added(speed_up.low), added(speed_up.high), label)
 
 
+def throughput_without(loads: Sequence[StationLoad], station: Station) -> Gain | None:
+    """The most that any change of `station` can gain in throughput: what the next one allows. None without a next one.
+
+    Its speed is left open, so the gain may as well be nothing.
+    """
+    own = load_of(loads, station)
+    if own is None or len(resources(loads)) < 2:
+        return None
+    unlimited = max(load.capacity_rows_per_s for load in resources(loads)) / own.capacity_rows_per_s
+    return throughput_gain(loads, station, Interval(unlimited, 1.0, unlimited), GainLabel.UPPER_BOUND)
+
+
 def device_gain(
     snapshot: MetricsSnapshot, loads: Sequence[StationLoad], saved: Interval, label: GainLabel
 ) -> Gain | None:

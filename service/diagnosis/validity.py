@@ -33,7 +33,8 @@ class Check:
     Attributes:
         name: short and stable.
         is_passed: None where what it needs was not recorded.
-        detail: what was found, and what would mend it.
+        detail: what was found.
+        mend: what to do where it failed.
         evidence: the number; None where it was not recorded.
         named_by: the class that names what failed; None where a failure makes the whole window worthless.
     """
@@ -41,6 +42,7 @@ class Check:
     name: str
     is_passed: bool | None
     detail: str
+    mend: str = ""
     evidence: Evidence | None = None
     named_by: BottleneckClass | None = None
 
@@ -71,7 +73,8 @@ def _window_length(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="window-length",
         is_passed=duration_s >= MIN_WINDOW_S,
-        detail=f"the window is {seconds(duration_s)} long, at least {seconds(MIN_WINDOW_S)} are needed: wait",
+        detail=f"the window is {seconds(duration_s)} long, at least {seconds(MIN_WINDOW_S)} are needed",
+        mend="wait, or ask for a longer window",
         evidence=Evidence("window", duration_s, "s", MIN_WINDOW_S),
     )
 
@@ -81,7 +84,8 @@ def _request_count(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="request-count",
         is_passed=count >= MIN_REQUESTS,
-        detail=f"{count} requests were answered, at least {MIN_REQUESTS} are needed: send more, or wait",
+        detail=f"{count} requests were answered, at least {MIN_REQUESTS} are needed",
+        mend="send requests, or take a longer window",
         evidence=Evidence("answered requests", float(count), "requests", float(MIN_REQUESTS)),
     )
 
@@ -95,7 +99,8 @@ def _clock_step(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="clock-step",
         is_passed=step_s <= limit_s,
-        detail=f"the clock on the wall moved {seconds(step_s)} against the monotonic one: take another window",
+        detail=f"the clock on the wall moved {seconds(step_s)} against the monotonic one",
+        mend="take another window",
         evidence=Evidence("clock step", step_s, "s", limit_s),
     )
 
@@ -107,9 +112,10 @@ def _readiness(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="readiness",
         is_passed=ready_s >= 0.0,
-        detail="the model became ready within the window: take one that begins after that"
+        detail="the model became ready within the window"
         if ready_s < 0
         else f"the model was ready {seconds(ready_s)} before the window began",
+        mend="take a window that begins later",
         evidence=Evidence("ready before the window", ready_s, "s", 0.0),
     )
 
@@ -122,8 +128,8 @@ def _stage_sum(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="stage-sum",
         is_passed=error <= STAGE_SUM_TOLERANCE,
-        detail=f"the stages sum to the whole time within {percent(error)}, at most {percent(STAGE_SUM_TOLERANCE)} are "
-        "right: a stage is measured wrongly",
+        detail=f"the stages sum to the whole time within {percent(error)}, {percent(STAGE_SUM_TOLERANCE)} are allowed",
+        mend="a stage is measured wrongly: report it",
         evidence=Evidence("stages against the whole", error, "ratio", STAGE_SUM_TOLERANCE),
     )
 
@@ -135,8 +141,8 @@ def _little(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="little",
         is_passed=error <= LITTLE_TOLERANCE,
-        detail=f"N and X * R differ by {percent(error)}, at most {percent(LITTLE_TOLERANCE)} are right: the load changed "
-        "within the window, many requests failed, or one of the three is measured wrongly",
+        detail=f"N and X * R differ by {percent(error)}, at most {percent(LITTLE_TOLERANCE)} are right",
+        mend="take a window of steady load in which few requests fail; if it stays, one of them is measured wrongly",
         evidence=Evidence("N against X * R", error, "ratio", LITTLE_TOLERANCE),
     )
 
@@ -149,8 +155,8 @@ def _utilisations(loads: Sequence[StationLoad]) -> Check:
     return Check(
         name="utilisation",
         is_passed=busiest.utilisation <= limit,
-        detail=f"{busiest.station.value} was busy {percent(busiest.utilisation)} of the window, more than all of it is "
-        "impossible: its busy time is measured wrongly",
+        detail=f"{busiest.station.value} is the busiest station, during {percent(busiest.utilisation)} of the window",
+        mend="more than all of it is impossible, its busy time is measured wrongly: report it",
         evidence=Evidence(f"{busiest.station.value} utilisation", busiest.utilisation, "ratio", limit),
     )
 
@@ -165,8 +171,8 @@ def _ceiling(snapshot: MetricsSnapshot) -> Check:
         name="ceiling",
         # Batches of smaller dims may pass what the largest ones reach.
         is_passed=bool(snapshot.model.dim_names) or snapshot.rows_per_s <= limit,
-        detail=f"{snapshot.rows_per_s:.4g} rows/s were answered and {ceiling.value:.4g} rows/s are the device's ceiling: "
-        "where that is passed, run probe P4 again",
+        detail=f"{snapshot.rows_per_s:.4g} rows/s were answered, {ceiling.value:.4g} rows/s are the device's ceiling",
+        mend="run probe P4 again: what it found then is less than what the server does now",
         evidence=Evidence("throughput", snapshot.rows_per_s, "rows/s", limit),
     )
 
@@ -178,7 +184,8 @@ def _warm_up(snapshot: MetricsSnapshot) -> Check:
     return Check(
         name="warm-up",
         is_passed=share <= MAX_COLD_SHARE,
-        detail=f"first batches took {percent(share)} of the device's time: take a window without them",
+        detail=f"first batches took {percent(share)} of the device's time",
+        mend="take a window without them",
         evidence=Evidence("time of cold batches", share, "ratio", MAX_COLD_SHARE),
         named_by=BottleneckClass.COLD_START,
     )
@@ -201,6 +208,7 @@ def _throttling(snapshot: MetricsSnapshot) -> Check:
         name="throttling",
         is_passed=share <= MAX_THROTTLED_SHARE,
         detail=f"the container's quota held the process still during {percent(share)} of the window",
+        mend="raise the quota",
         evidence=Evidence("throttled time", share, "ratio", MAX_THROTTLED_SHARE),
         named_by=BottleneckClass.CPU_STARVED,
     )

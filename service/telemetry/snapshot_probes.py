@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -21,6 +21,16 @@ class Interval:
     def exactly(cls, value: float) -> Interval:
         """A number that was counted, not sampled."""
         return cls(value, value, value)
+
+    @classmethod
+    def weighted_sum(cls, terms: Iterable[tuple[float, Interval]]) -> Interval:
+        """The sum of intervals times weights that are not negative; its ends are the farthest possible ones."""
+        value = low = high = 0.0
+        for weight, term in terms:
+            value += weight * term.value
+            low += weight * term.low
+            high += weight * term.high
+        return cls(value, low, high)
 
     def scaled(self, factor: float) -> Interval:
         """Each end times `factor`, which is not negative."""

@@ -122,8 +122,8 @@ def probes(**changes) -> ProbeFigures:
     launch = LaunchProbe(eager=around(700e-6), replay=around(560e-6), eager_host=around(150e-6))
     fields = {
         "launches": MappingProxyType({Bucket(8): launch}),
-        "pinned_h2d_bytes_per_s": 50e9,
-        "pinned_d2h_bytes_per_s": 50e9,
+        "pinned_h2d_bytes_per_s": 22e9,
+        "pinned_d2h_bytes_per_s": 8e9,
         "exposed_copy": MappingProxyType({Bucket(8): Interval(4e-6, 1e-6, 7e-6)}),
         "lane_rates": MappingProxyType({1: around(29_500), 2: around(30_769), 3: around(30_800), 4: around(30_900)}),
         "other_costs": MappingProxyType({Bucket(64): around(1.9 * cost_s(32))}),
@@ -141,7 +141,7 @@ def probes(**changes) -> ProbeFigures:
     return ProbeFigures(**(fields | changes))
 
 
-def stations(**busy_shares: float) -> dict[Station, StationFigures]:
+def stations(rows: int = REQUESTS, **busy_shares: float) -> dict[Station, StationFigures]:
     """Stations by the share of the window that they were busy, of all their servers."""
     shares = {"event_loop": 0.45, "thread_pool": 0.02, "batcher": 0.05, "h2d": 0.10, "device": 0.70, "d2h": 0.01}
     shares |= {"encode": 0.06} | busy_shares
@@ -149,7 +149,7 @@ def stations(**busy_shares: float) -> dict[Station, StationFigures]:
     parts = {"batcher": Station.EVENT_LOOP, "encode": Station.EVENT_LOOP}
     return {
         Station(name): StationFigures(
-            share * WINDOW_S * servers.get(name, 1), REQUESTS, servers.get(name, 1), parts.get(name)
+            share * WINDOW_S * servers.get(name, 1), rows, servers.get(name, 1), parts.get(name)
         )
         for name, share in shares.items()
     }

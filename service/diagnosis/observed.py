@@ -1,0 +1,74 @@
+"""Figures that several rules need, derived from a snapshot alone."""
+
+from __future__ import annotations
+
+from service.diagnosis.replay import ReplayPolicy
+from service.telemetry.snapshot import MetricsSnapshot
+from service.telemetry.snapshot_load import Stage, Station
+
+TENSORRT = "tensorrt"
+
+MIN_REPLAYED = 200
+"""Arrivals below which a replay says nothing of a 99th percentile."""
+
+
+def is_on_gpu(snapshot: MetricsSnapshot) -> bool:
+    """Whether the model runs on a GPU; else there are no graphs, copies and clocks to speak of."""
+    return snapshot.model.backend == TENSORRT
+
+
+def device_time_s(snapshot: MetricsSnapshot) -> float | None:
+    """Seconds that all batches together took on the device; None if a bucket's were not recorded, or nothing ran."""
+    times = [use.batches * cost_s for use in snapshot.buckets if (cost_s := snapshot.cost_of(use)) is not None]
+    return sum(times) if times and len(times) == len(snapshot.buckets) else None
+
+
+def batch_count(snapshot: MetricsSnapshot) -> int:
+    """Batches that ran."""
+    return sum(use.batches for use in snapshot.buckets)
+
+
+def rows_per_batch(snapshot: MetricsSnapshot) -> float | None:
+    """Mean rows of a batch, padding not counted; None if none ran."""
+    batches = batch_count(snapshot)
+    return sum(use.rows for use in snapshot.buckets) / batches if batches else None
+
+
+def rows_per_request(snapshot: MetricsSnapshot) -> float:
+    """Mean rows of an answered request; 1 if none was."""
+    count = snapshot.requests.duration.count
+    return snapshot.requests.rows / count if count and snapshot.requests.rows else 1.0
+
+
+def refused_share(snapshot: MetricsSnapshot) -> float:
+    """Share of the requests that were refused for overload, or whose time ran out in the queue."""
+    lost = sum(snapshot.requests.failures.get(reason, 0) for reason in ("overloaded", "timeout"))
+    return lost / max(1, lost + snapshot.requests.duration.count)
+
+
+def waiting_share(snapshot: MetricsSnapshot) -> float | None:
+    """Share of the latency spent waiting for a lane with room."""
+    return snapshot.stage_share(Stage.BACKLOG)
+
+
+def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
+    """The server as a replay knows it; None without a cost table.
+
+    Lanes of one GPU share it: n of them slow each other down by what the ceilings of one and of n tell (probe P4), or
+    n times where nobody measured.
+    """
+    if not snapshot.costs_s:
+        return None
+    lanes = snapshot.device.lanes if snapshot.device else 1
+    rates = snapshot.probes.lane_rates
+    if lanes in rates and 1 in rates:
+        slowdown = max(1.0, lanes * rates[1].value / rates[lanes].value)
+    else:
+        servers = snapshot.stations[Station.DEVICE].servers if Station.DEVICE in snapshot.stations else 1
+        slowdown = max(1.0, lanes / servers)
+    return ReplayPolicy(
+        costs_s=snapshot.costs_s,
+        lanes=lanes,
+        max_delay_s=snapshot.model.max_queue_delay_s,
+        lane_slowdown=slowdown,
+    )

@@ -1,0 +1,141 @@
+"""python-bound: the interpreter limits: the event loop, its lock, or JSON.
+
+Three forms, each by its own evidence (taxonomy class 18): the event loop is the limiter, loaded above 0.7 in CPU
+seconds; parsing and rendering JSON are a tenth of the latency; threads wait for the interpreter's lock more than a
+fifth of the time. A loop that runs late without being loaded is held up by something else: cpu-starved says by what.
+"""
+
+from __future__ import annotations
+
+from service.diagnosis.finding import (
+    BottleneckClass,
+    Evidence,
+    Finding,
+    Fix,
+    Gain,
+    GainLabel,
+    Missing,
+    Verdict,
+    percent,
+    refuted,
+    unrecorded,
+    unverified,
+)
+from service.diagnosis.gains import at_most, latency_gain, throughput_gain, throughput_without
+from service.diagnosis.misconceptions import COMPUTE_IS_NOT_LATENCY
+from service.diagnosis.observed import rows_per_request
+from service.diagnosis.stations import SATURATED_LOAD, StationLoad, limiter, load_of, station_loads
+from service.telemetry.snapshot import MetricsSnapshot
+from service.telemetry.snapshot_load import Stage, Station
+from service.telemetry.snapshot_probes import Interval
+
+KIND = BottleneckClass.PYTHON_BOUND
+LONG_CODEC = 0.1
+MOSTLY_JSON = 0.5
+LONG_GIL_WAIT = 0.2
+LATE_S = 0.01
+
+BINARY = Fix(
+    "send and ask for binary tensors, and render with as few floats as callers need",
+    command='Inference-Header-Content-Length, or binary_data=True in tritonclient; see "The wire" in docs/tuning.md',
+)
+
+
+def examine(snapshot: MetricsSnapshot) -> Finding:
+    """Judges whether Python limits the server."""
+    loop = load_of(station_loads(snapshot), Station.EVENT_LOOP)
+    codec = snapshot.stage_share(Stage.PARSE, Stage.RENDER)
+    if loop is None or codec is None:
+        return unrecorded(KIND, "the event loop's CPU time, and the stages parse and render")
+    evidence = _evidence(snapshot, loop, codec)
+    gil = snapshot.host.gil_wait_ratio or 0.0
+    if limiter(station_loads(snapshot)) == loop and loop.load >= SATURATED_LOAD:
+        return _saturated(snapshot, loop, codec, evidence)
+    if codec >= LONG_CODEC and (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON:
+        return _json(snapshot, codec, evidence)
+    if gil > LONG_GIL_WAIT:
+        return _lock(snapshot, gil, evidence)
+    if (snapshot.host.loop_lag_p99_s or 0.0) > LATE_S and snapshot.host.throttled_period_ratio is None:
+        return unverified(
+            KIND,
+            f"the event loop runs late although it is only {percent(loop.load)} loaded",
+            *evidence,
+            missing=(Missing("whether the container's quota or another process takes its core", "P13"),),
+        )
+    return refuted(KIND, f"the event loop is {percent(loop.load)} loaded, the codec takes {percent(codec)}", *evidence)
+
+
+def _evidence(snapshot: MetricsSnapshot, loop: StationLoad, codec: float) -> tuple[Evidence, ...]:
+    told = (
+        ("requests in JSON", snapshot.requests.json_share, "ratio", MOSTLY_JSON),
+        ("wait for the interpreter's lock", snapshot.host.gil_wait_ratio, "ratio", LONG_GIL_WAIT),
+        ("lateness of the event loop, 99th percentile", snapshot.host.loop_lag_p99_s, "s", LATE_S),
+    )
+    return (
+        Evidence("event loop load", loop.load, "ratio", SATURATED_LOAD),
+        Evidence("parse and render, of the latency", codec, "ratio", LONG_CODEC),
+        *(Evidence(name, value, unit, threshold) for name, value, unit, threshold in told if value is not None),
+    )
+
+
+def _saturated(snapshot: MetricsSnapshot, loop: StationLoad, codec: float, evidence: tuple[Evidence, ...]) -> Finding:
+    is_json = (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON and codec >= LONG_CODEC
+    fix = Fix("send several rows per request, let other processes read and parse, or run more servers side by side")
+    return Finding(
+        kind=KIND,
+        verdict=Verdict.CONFIRMED,
+        summary=f"the event loop limits: it is {percent(loop.load)} loaded and would take at most "
+        f"{loop.capacity_rows_per_s:.4g} rows/s",
+        evidence=evidence,
+        gain=_loop_gain(snapshot, loop),
+        fix=BINARY if is_json else fix,
+        verify="the event loop's CPU seconds per row must fall, and rows per second must grow",
+        note=COMPUTE_IS_NOT_LATENCY,
+    )
+
+
+def _loop_gain(snapshot: MetricsSnapshot, loop: StationLoad) -> Gain | None:
+    """With binary tensors where probe P11 timed both; else at most what the next station allows."""
+    json, binary = snapshot.probes.json_codec, snapshot.probes.binary_codec
+    share, loads = snapshot.requests.json_share or 0.0, station_loads(snapshot)
+    if json is None or binary is None or share < MOSTLY_JSON:
+        return throughput_without(loads, Station.EVENT_LOOP)
+    saved = json.minus(binary).scaled(share / rows_per_request(snapshot) / loop.demand_s)
+    factors = (1.0 / (1.0 - min(0.99, max(0.0, end))) for end in (saved.value, saved.low, saved.high))
+    return throughput_gain(loads, Station.EVENT_LOOP, Interval(*factors), GainLabel.MODELLED)
+
+
+def _json(snapshot: MetricsSnapshot, codec: float, evidence: tuple[Evidence, ...]) -> Finding:
+    json, binary = snapshot.probes.json_codec, snapshot.probes.binary_codec
+    share = snapshot.requests.json_share or 0.0
+    if json is None or binary is None:
+        codec_s = codec * (snapshot.latency_s or 0.0)
+        gain = latency_gain(snapshot, at_most(codec_s * share), GainLabel.UPPER_BOUND)
+    else:
+        gain = latency_gain(snapshot, json.minus(binary).scaled(share), GainLabel.MEASURED)
+    return Finding(
+        kind=KIND,
+        verdict=Verdict.CONFIRMED,
+        summary=f"parsing and rendering take {percent(codec)} of the latency, and {percent(share)} of the requests are "
+        "JSON",
+        evidence=evidence,
+        gain=gain,
+        fix=BINARY,
+        verify="the stages parse and render must shrink",
+        note=COMPUTE_IS_NOT_LATENCY,
+    )
+
+
+def _lock(snapshot: MetricsSnapshot, gil: float, evidence: tuple[Evidence, ...]) -> Finding:
+    """What needs the interpreter would be sooner by its wait, at most."""
+    stages = (Stage.PARSE, Stage.DISPATCH, Stage.COMPLETE, Stage.RENDER)
+    stages_s = sum(snapshot.stage_s(stage) or 0.0 for stage in stages)
+    return Finding(
+        kind=KIND,
+        verdict=Verdict.CONFIRMED,
+        summary=f"a thread that wants the interpreter waits for it {percent(gil)} of the time",
+        evidence=evidence,
+        gain=latency_gain(snapshot, at_most(gil * stages_s), GainLabel.UPPER_BOUND),
+        fix=Fix("let fewer threads want the interpreter: fewer lanes, or front ends in processes of their own"),
+        verify="the wait for the interpreter's lock must fall below a fifth",
+    )
