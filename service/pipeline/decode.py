@@ -28,8 +28,10 @@ _BAND_ROWS = 128  # of an image with alpha: its intermediates stay in the cache,
 
 
 def configure_opencv() -> None:
-    """Makes OpenCV work on the calling thread alone and print nothing. Call once, before the first image.
+    """Makes OpenCV work on the calling thread alone and log nothing. Call once, before the first image.
 
+    What libjpeg writes about damaged data goes past OpenCV's log to the process's standard error, a line a file; the
+    only way to stop that, to redirect the descriptor, would swallow what other threads write.
     The thread pool that decodes already uses every core; OpenCV's own threads would only contend with it.
     """
     cv2.setNumThreads(1)
