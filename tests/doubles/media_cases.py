@@ -232,6 +232,17 @@ class MediaCases:
         assert after.h2d_bytes - before.h2d_bytes == 256 + 512 + 300  # two descriptors, then images at multiples of 256
         assert after.d2h_bytes - before.d2h_bytes == 256 + 2 * 16 * 4
 
+    @pytest.mark.parametrize("name", ["seer", "finder8", "speaker"])
+    def test_a_probe_times_the_whole_chain(self, bench: MediaBench, name: str) -> None:
+        backend = bench.open(name)
+        buckets = [bucket for bucket in backend.spec.buckets.known() if bucket.form is Form.MEDIA]
+        with backend.create_probe(buckets[0]) as probe:
+            assert probe.graph_miss is None
+            for timed in (probe.replay, probe.eager, probe.h2d, probe.d2h):
+                times = timed(3)
+                assert times is not None
+                assert times.host_ns > 0
+
     def test_closing_frees_everything(self, bench: MediaBench) -> None:
         before = bench.cuda.live
         backend = bench.open("seer")

@@ -194,11 +194,15 @@ class TensorRTBackend:
     def create_probe(self, bucket: Bucket) -> TensorRTProbe:
         """Makes a probe of one bucket, with a context, buffers and a graph of its own, on the calling thread.
 
+        Of a bucket of media it times the whole chain: kernels, engine and kernels.
+
         Raises:
             ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
         """
         shapes = next(each for each in self._shapes if each.bucket == bucket)
-        return TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, device=self._spec.card.lanes.device)
+        self._cuda.use_device(self._spec.card.lanes.device)
+        media = self._media if bucket.form is Form.MEDIA else None
+        return TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, media=media)
 
     def register(self, host: HostArray) -> HostRegistration:
         """Page-locks `host` for this process's GPUs, on any thread.

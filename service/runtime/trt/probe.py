@@ -15,10 +15,12 @@ from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Event, Stream
 from service.runtime.probe import LaunchTimes
-from service.runtime.trt.buffers import BufferSet, Layout
-from service.runtime.trt.chain import Chain
+from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
+from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
+from service.runtime.trt.media.form import LoadedTask
+from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.runs import BucketRun
 
@@ -33,9 +35,7 @@ class TensorRTProbe:
         graph_miss: why the bucket has no graph, or None.
     """
 
-    def __init__(
-        self, run: BucketRun, chain: Chain, events: tuple[Event, Event], stack: ExitStack, clock: Clock
-    ) -> None:
+    def __init__(self, run: Run, chain: Chain, events: tuple[Event, Event], stack: ExitStack, clock: Clock) -> None:
         self._run = run
         self._chain = chain
         self._stream = chain.stream
@@ -52,23 +52,22 @@ class TensorRTProbe:
         spec: ModelSpec,
         shapes: BucketShapes,
         *,
-        device: int,
+        media: LoadedTask | None = None,
         clock: Clock = time.perf_counter_ns,
     ) -> TensorRTProbe:
-        """Allocates everything, runs the bucket once and captures its graph, on the calling thread.
+        """Allocates everything, runs the bucket once and captures its graph, on the device that the thread uses.
 
         Args:
             cuda: the process's CUDA.
             engine: what is executed.
             spec: the model.
             shapes: the bucket.
-            device: ordinal of the GPU.
+            media: the model's task with its kernels, which a bucket of media needs.
             clock: nanoseconds that only grow, for the host's times.
 
         Raises:
             ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
         """
-        cuda.use_device(device)
         needed_bytes = scratch_bytes(engine, shapes.profile)
         with ExitStack() as stack:
             stream = stack.enter_context(Stream(cuda))
@@ -78,11 +77,16 @@ class TensorRTProbe:
                 cuda,
                 input_bytes=Layout.of(spec.inputs, shapes.inputs).nbytes,
                 output_bytes=max(1, Layout.of(spec.outputs, shapes.buffered_outputs).nbytes),
+                media=media_bytes(media.task, spec, [shapes]) if media is not None else MediaBytes(),
             )
             stack.callback(buffers.close)
-            run = BucketRun(cuda, engine, spec, shapes, buffers)
-            stack.callback(run.close)
-            run.bind(scratch, stream=stream)
+            engine_run = BucketRun(cuda, engine, spec, shapes, buffers)
+            stack.callback(engine_run.close)
+            engine_run.bind(scratch, stream=stream)
+            run: Run = engine_run
+            if media is not None:
+                run = media_run = MediaRun(cuda, spec, media, shapes, engine_run)
+                media_run.bind(stream=stream)
             chain = Chain(cuda, run, stream=stream)
             stack.callback(chain.close_graph)
             miss = chain.warm_up()

@@ -31,7 +31,7 @@ def test_times_are_medians_by_launch_of_the_host_and_of_rounds_of_the_device(mak
     bench = make_bench("10", clock=lambda: next(device))
     backend = bench.open("double")
     engine, shapes = backend._engine, backend.bucket_shapes[0]
-    probe = TensorRTProbe.open(bench.cuda, engine, backend.spec, shapes, device=0, clock=lambda: next(host))
+    probe = TensorRTProbe.open(bench.cuda, engine, backend.spec, shapes, clock=lambda: next(host))
     with probe:
         times = probe.h2d(2 * ROUND_LAUNCHES + 1)
     assert times == LaunchTimes(device_ns=5000 / ROUND_LAUNCHES, host_ns=7)
