@@ -18,7 +18,7 @@ from kernels.detect import Detections, DetectLimits, DetectScratch, prepare_dete
 from kernels.embed import prepare_embed
 from kernels.layernorm import LayerNormWeights, prepare_layernorm
 from kernels.pad import prepare_pad
-from kernels.peaks import FMA_FLOPS, prepare_copy, prepare_fma, prepare_gemm
+from kernels.peaks import FMA_FLOPS, Gemm, prepare_copy, prepare_fma, prepare_gemm
 from kernels.preprocess import (
     Normalisation,
     Placement,
@@ -225,13 +225,14 @@ def fma(session: DeviceSession, threads: int, iterations: int) -> Case:
     return Case("fma FP32", [call], 4 * threads, flops=threads * iterations * FMA_FLOPS)
 
 
-def gemm(session: DeviceSession, side: int, *, is_tiled: bool) -> Case:
-    """Square FP16 matrices of random values: zeros would run faster."""
+def gemm(session: DeviceSession, side: int, *, how: Gemm | None) -> Case:
+    """Square FP16 matrices of random values: zeros would run faster. None takes the best kernel, against its rival."""
     left, right = session.upload(_normal(side, side)), session.upload(_normal(side, side))
     out = session.empty(DType.FP16, side, side)
-    call = prepare_gemm(session.kernels, left, right, out, is_tiled=is_tiled, stream=session.stream)
-    name = f"gemm FP16 {side}, {'tiled' if is_tiled else 'naive'}"
-    return Case(name, [call], 3 * out.nbytes, flops=2 * side**3, rival=("gemm", (side,)) if is_tiled else ("", ()))
+    chosen = how or Gemm.best_on(session.kernels)
+    call = prepare_gemm(session.kernels, left, right, out, how=chosen, stream=session.stream)
+    name = f"gemm FP16 {side}, {chosen.name.lower()}"
+    return Case(name, [call], 3 * out.nbytes, flops=2 * side**3, rival=("", ()) if how else ("gemm", (side,)))
 
 
 def _noise(*shape: int) -> npt.NDArray[np.uint8]:
@@ -250,8 +251,9 @@ CASES: dict[str, tuple[Callable[[DeviceSession], Case], ...]] = {
     "peaks": (
         partial(copy, nbytes=1 << 30),
         partial(fma, threads=1 << 20, iterations=4096),
-        partial(gemm, side=8192, is_tiled=True),
-        partial(gemm, side=4096, is_tiled=False),
+        partial(gemm, side=8192, how=None),
+        partial(gemm, side=8192, how=Gemm.TILED),
+        partial(gemm, side=4096, how=Gemm.NAIVE),
     ),
     "preprocess": (
         partial(preprocess, name="32 x 1080p, letterbox 640", sizes=_FULL_HD_BATCH, side=640, place=letterboxed),

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.specs import ARCHITECTURES, SOURCE_FOLDER, SOURCES
+from kernels.specs import ARCHITECTURES, SOURCE_FOLDER, SOURCES, target_of
 from service.errors import ModelLoadFailed
 
 _LOG = logging.getLogger(__name__)
@@ -185,8 +185,11 @@ def main(arguments: list[str]) -> int:
     toolchain = nvrtc()
     for architecture in arguments[1:] or ARCHITECTURES:
         for source in SOURCES:
-            size = len(cubin(source, architecture, cache=Path(arguments[0]), toolchain=toolchain))
-            sys.stdout.write(f"{source} {architecture}: {size} bytes\n")
+            target = target_of(source, architecture)
+            if target is None:
+                continue
+            size = len(cubin(source, target, cache=Path(arguments[0]), toolchain=toolchain))
+            sys.stdout.write(f"{source} {target}: {size} bytes\n")
     return 0
 
 

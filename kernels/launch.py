@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from kernels.compile import Toolchain, cubin
-from kernels.specs import SOURCES, Geometry
+from kernels.specs import SOURCES, Geometry, target_of
+from kernels.tensor_map import TensorMap, TensorMapApi, encode_halves
 from service.errors import DeviceError, ModelLoadFailed
 from service.runtime.cuda.api import Code, Handle
 from service.runtime.cuda.calls import PreparedCall
@@ -38,7 +39,7 @@ class FunctionAttributes(Protocol):
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: IntEnum
 
 
-class DriverApi(Protocol):
+class DriverApi(TensorMapApi, Protocol):
     """The part of `cuda.bindings.driver` that loads and launches; its codes have the runtime's numbers."""
 
     cuLibraryLoadData: Callable[..., tuple[Code, Handle]]
@@ -146,6 +147,21 @@ class Kernels(Resource[tuple[Handle, ...]]):
 
         return PreparedCall(f"cuLaunchKernel {entry}", call)
 
+    def has(self, entry: str) -> bool:
+        """Whether the device has this kernel: some are for one architecture alone."""
+        return entry in self._entries
+
+    def tensor_map(self, matrix: DeviceTensor, box: tuple[int, int]) -> TensorMap:
+        """What the copy engine must know of FP16[rows, columns]; see `tensor_map.encode_halves`.
+
+        Raises:
+            DeviceError: the driver refuses it.
+        """
+        rows, columns = matrix.shape
+        encoded = encode_halves(self._driver, matrix.address, (rows, columns), box)
+        words = check(self.cuda.api, f"cuTensorMapEncodeTiled of {rows} x {columns}", encoded).opaque
+        return TensorMap((ctypes.c_uint64 * 16)(*map(int, words)))
+
     def _allow_shared(self, entry: str, nbytes: int) -> None:
         attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call = f"cuKernelSetAttribute {entry}, {nbytes} bytes of shared memory"
@@ -171,20 +187,22 @@ def load_kernels(
         toolchain: compiles what the cache does not hold.
         device: the ordinal.
         cache: folder of compiled kernels.
-        sources: names from `specs.SOURCES`.
+        sources: names from `specs.SOURCES`; those for other architectures are left out.
 
     Raises:
         ModelLoadFailed: a source does not compile.
         DeviceError: the driver does not take a cubin.
     """
     major, minor = cuda.compute_capability(device)
-    architecture = f"sm_{major}{minor}"
+    targets = {source: target_of(source, f"sm_{major}{minor}") for source in sources}
     libraries: dict[str, Handle] = {}
     try:
-        for source in sources:
-            code = cubin(source, architecture, cache=cache, toolchain=toolchain)
+        for source, target in targets.items():
+            if target is None:
+                continue
+            code = cubin(source, target, cache=cache, toolchain=toolchain)
             loaded = driver.cuLibraryLoadData(code, [], [], 0, [], [], 0)
-            libraries[source] = check(cuda.api, f"cuLibraryLoadData {source} {architecture}", loaded)
+            libraries[source] = check(cuda.api, f"cuLibraryLoadData {source} {target}", loaded)
         return Kernels(cuda, driver, libraries, device=device)
     except BaseException:
         for library in libraries.values():

@@ -30,8 +30,20 @@ SOURCES = {
     ),
     "layernorm": ("layernorm_fp16", "layernorm_fp32"),
     "peaks": ("peak_copy", "peak_fma", "gemm_naive", "gemm_tiled"),
+    "gemm_wgmma": ("gemm_wgmma",),
 }
 """Entry points by source: the name of a file in `csrc` without its ending."""
+
+_OF_ONE_ARCHITECTURE = {"gemm_wgmma": "sm_90a"}
+"""Sources whose instructions one architecture alone has, and never a later one."""
+
+
+def target_of(source: str, architecture: str) -> str | None:
+    """What a source is compiled for, for devices of an architecture such as `sm_90`; None if it is not for them."""
+    only = _OF_ONE_ARCHITECTURE.get(source)
+    if only is None:
+        return architecture
+    return only if only == f"{architecture}a" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,17 @@ KERNEL_FUNCTION float to_float(Half half) {
 
 KERNEL_FUNCTION float to_float(float value) { return value; }
 
+// Both as halves, the first one in the lower bits.
+KERNEL_FUNCTION u32 pack_halves(float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u32 halves;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+    return halves;
+#else
+    return (u32)to_half(first).bits | (u32)to_half(second).bits << 16;
+#endif
+}
+
 KERNEL_FUNCTION void store(float *address, float value) { *address = value; }
 KERNEL_FUNCTION void store(Half *address, float value) { *address = to_half(value); }
 

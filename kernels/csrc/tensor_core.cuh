@@ -13,10 +13,6 @@
     TYPE *NAME = (TYPE *)dynamic_shared_memory
 #endif
 
-KERNEL_FUNCTION u32 pack_halves(float low, float high) {
-    return (u32)to_half(low).bits | (u32)to_half(high).bits << 16;
-}
-
 #if defined(__CUDACC__)
 
 // sums += left (16 x 16) * right (16 x 8).

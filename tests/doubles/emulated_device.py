@@ -29,7 +29,7 @@ from tests.doubles.fake_driver import FakeDriver
 
 EMULATOR = Path(__file__).with_name("emulator")
 
-COOPERATIVE = ("__syncthreads", "block.cuh", "tensor_core.cuh")
+COOPERATIVE = ("__syncthreads", "block.cuh", "tensor_core.cuh", "hopper.cuh")
 """What a source contains whose threads must take turns."""
 
 
@@ -109,9 +109,7 @@ def _wrapped(source: str, folder: Path) -> Path:
         for entry in SOURCES[source]
     ]
     path = folder / f"{source}.cpp"
-    path.write_text(
-        f'#include "emulator.hpp"\n#include "tensor_core.hpp"\n#include "{source}.cu"\n{"".join(functions)}'
-    )
+    path.write_text(f'#include "emulator.hpp"\n#include "hopper.hpp"\n#include "{source}.cu"\n{"".join(functions)}')
     return path
 
 

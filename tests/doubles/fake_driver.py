@@ -13,6 +13,33 @@ class CUfunction_attribute(IntEnum):
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
 
+class CUtensorMapDataType(IntEnum):
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6
+
+
+class CUtensorMapInterleave(IntEnum):
+    CU_TENSOR_MAP_INTERLEAVE_NONE = 0
+
+
+class CUtensorMapSwizzle(IntEnum):
+    CU_TENSOR_MAP_SWIZZLE_128B = 3
+
+
+class CUtensorMapL2promotion(IntEnum):
+    CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3
+
+
+class CUtensorMapFloatOOBfill(IntEnum):
+    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0
+
+
+class CUtensorMap:
+    """What the emulated copy engine reads; a real one's words are the driver's secret."""
+
+    def __init__(self, *words: int) -> None:
+        self.opaque = [*words, *[0] * (16 - len(words))]
+
+
 class FakeDriver:
     """Stands where the module `cuda.bindings.driver` would.
 
@@ -24,6 +51,12 @@ class FakeDriver:
     """
 
     CUfunction_attribute = CUfunction_attribute
+    CUtensorMapDataType = CUtensorMapDataType
+    CUtensorMapInterleave = CUtensorMapInterleave
+    CUtensorMapSwizzle = CUtensorMapSwizzle
+    CUtensorMapL2promotion = CUtensorMapL2promotion
+    CUtensorMapFloatOOBfill = CUtensorMapFloatOOBfill
+    cuuint32_t = cuuint64_t = int
 
     def __init__(self) -> None:
         self.loaded: dict[int, bytes] = {}
@@ -66,6 +99,15 @@ class FakeDriver:
         self.launches.append((self._entries[kernel], grid, block, shared, stream))
         self.parameters.append(parameters)
         return (cudaError_t.cudaSuccess,)
+
+    def cuTensorMapEncodeTiled(self, dtype: IntEnum, rank: int, address: int, *rest: Any) -> tuple[Any, ...]:
+        dims, strides, box, steps, *modes = rest
+        if self.refuses == "cuTensorMapEncodeTiled":
+            return cudaError_t.cudaErrorInvalidValue, None
+        assert (rank, steps, [mode.name[-4:] for mode in modes]) == (2, [1, 1], ["NONE", "128B", "256B", "NONE"])
+        assert address % 16 == strides[0] % 16 == 0
+        assert max(box) <= 256
+        return cudaError_t.cudaSuccess, CUtensorMap(address, *dims, *strides, *box)
 
     def argument(self, index: int, kind: Any) -> Any:
         """The last launch's argument, read from where the launch would have read it."""

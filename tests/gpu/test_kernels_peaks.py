@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.peaks import prepare_copy, prepare_fma, prepare_gemm
+from kernels.peaks import Gemm, prepare_copy, prepare_fma, prepare_gemm
 from service.tensors import DType
 from tests.gpu.kernel_cases import device_session  # noqa: F401 - a fixture
 
@@ -30,20 +30,39 @@ def test_fma(session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_tiled", "rows", "columns", "depth"),
+    ("how", "rows", "columns", "depth"),
     [
-        (False, 16, 32, 16),
-        (False, 48, 96, 80),
-        (True, 128, 256, 32),
-        (True, 128, 256, 64),
-        (True, 256, 512, 160),
-        (True, 1152, 256, 32),
+        (Gemm.NAIVE, 16, 32, 16),
+        (Gemm.NAIVE, 48, 96, 80),
+        (Gemm.TILED, 128, 256, 32),
+        (Gemm.TILED, 128, 256, 64),
+        (Gemm.TILED, 256, 512, 160),
+        (Gemm.TILED, 1152, 256, 32),
+        (Gemm.WGMMA, 128, 256, 64),
+        (Gemm.WGMMA, 256, 512, 640),
+        (Gemm.WGMMA, 1152, 256, 128),
     ],
 )
-def test_gemm(session, is_tiled, rows, columns, depth) -> None:
+def test_gemm(session, how, rows, columns, depth) -> None:
+    if how is Gemm.WGMMA and not session.kernels.has("gemm_wgmma"):
+        pytest.skip("made for compute capability 9.0 alone")
     left, right = halves(1, rows, depth), halves(2, columns, depth)
     out = session.empty(DType.FP16, rows, columns)
     operands = session.upload(left), session.upload(right)
-    session.run(prepare_gemm(session.kernels, *operands, out, is_tiled=is_tiled, stream=session.stream))
+    session.run(prepare_gemm(session.kernels, *operands, out, how=how, stream=session.stream))
     expected = left.astype(np.float32) @ right.astype(np.float32).T
     np.testing.assert_allclose(session.download(out).astype(np.float32), expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("how", [how for how in Gemm if how is not Gemm.NAIVE])
+def test_gemm_with_more_tiles_than_run_at_once(session, how) -> None:
+    """Whole numbers, so that sums are exact in any order; on the emulated device a smaller product is enough."""
+    if how is Gemm.WGMMA and not session.kernels.has("gemm_wgmma"):
+        pytest.skip("made for compute capability 9.0 alone")
+    side = 512 if session.cuda.device_name(0) == "Fake GPU" else 8192
+    rng = np.random.default_rng(side)
+    left, right = (rng.integers(-1, 2, (side, 128)).astype(np.float16) for _ in range(2))
+    out = session.empty(DType.FP16, side, side)
+    operands = session.upload(left), session.upload(right)
+    session.run(prepare_gemm(session.kernels, *operands, out, how=how, stream=session.stream))
+    np.testing.assert_array_equal(session.download(out), left.astype(np.float32) @ right.astype(np.float32).T)

@@ -12,13 +12,14 @@ import pytest
 from kernels import bench, bench_cases, rivals
 from kernels.bench import main, measure
 from kernels.bench_cases import Case, Peaks, cropped, letterboxed, touched_bytes
+from kernels.peaks import Gemm
 from kernels.preprocess import Placement, SourceImage
 from kernels.session import DeviceSession
 from service.cards import BoxLayout, Resize
 from tests.doubles.emulated_device import emulated_session
 
 SMALL = {
-    "peaks": (partial(bench_cases.copy, nbytes=1 << 14), partial(bench_cases.gemm, side=32, is_tiled=False)),
+    "peaks": (partial(bench_cases.copy, nbytes=1 << 14), partial(bench_cases.gemm, side=32, how=Gemm.NAIVE)),
     "preprocess": (
         partial(bench_cases.preprocess, name="small", sizes=((20, 30),) * 2, side=16, place=letterboxed),
         partial(bench_cases.preprocess_nv12, size=2, height=20, width=30, side=16),

@@ -13,14 +13,15 @@ from kernels.detect import Detections, DetectLimits, DetectScratch, prepare_dete
 from kernels.embed import prepare_embed
 from kernels.layernorm import LayerNormWeights, prepare_layernorm
 from kernels.pad import prepare_pad
-from kernels.peaks import prepare_copy, prepare_fma, prepare_gemm
+from kernels.peaks import Gemm, ProblemArgument, prepare_copy, prepare_fma, prepare_gemm
 from kernels.specs import SOURCES
+from kernels.tensor_map import TensorMap
 from service.cards import BoxLayout
 from service.errors import DeviceError
 from service.runtime.cuda.calls import PreparedCall, run_calls
 from service.runtime.cuda.memory import DeviceBuffer
 from service.tensors import DType
-from tests.kernels.kernel_bench import KernelBench, tensor
+from tests.kernels.kernel_bench import ADDRESS, KernelBench, tensor
 
 F16, F32, I32, I64, U64 = DType.FP16, DType.FP32, DType.INT32, DType.INT64, DType.UINT64
 
@@ -164,7 +165,7 @@ def gemm(bench: KernelBench, **changed: Any) -> PreparedCall:
         "left": tensor(F16, 256, 64),
         "right": tensor(F16, 512, 64),
         "out": tensor(F16, 256, 512),
-        "is_tiled": True,
+        "how": Gemm.TILED,
         **changed,
     }
     return prepare_gemm(bench.kernels, **given, stream=bench.stream)
@@ -176,7 +177,8 @@ def gemm(bench: KernelBench, **changed: Any) -> PreparedCall:
         (copy, {}, ("peak_copy", (2, 1, 1), (256, 1, 1), 0)),
         (fma, {}, ("peak_fma", (2, 1, 1), (256, 1, 1), 0)),
         (gemm, {}, ("gemm_tiled", (4, 1, 1), (256, 1, 1), 98304)),
-        (gemm, {"is_tiled": False}, ("gemm_naive", (16, 16, 1), (128, 1, 1), 0)),
+        (gemm, {"how": Gemm.NAIVE}, ("gemm_naive", (16, 16, 1), (128, 1, 1), 0)),
+        (gemm, {"how": Gemm.WGMMA}, ("gemm_wgmma", (4, 1, 1), (288, 1, 1), 197632)),
     ],
 )
 def test_peaks(bench: KernelBench, prepare: Callable[..., PreparedCall], changed, launch) -> None:
@@ -195,6 +197,7 @@ def test_peaks(bench: KernelBench, prepare: Callable[..., PreparedCall], changed
         (gemm, {"right": tensor(F16, 512, 65)}, "'right' is"),
         (gemm, {"out": tensor(F16, 512, 256)}, "'out' is"),
         (gemm, {"left": tensor(F16, 64, 64), "out": tensor(F16, 64, 512)}, r"multiples of \(128, 256, 32\)"),
+        (gemm, {"left": tensor(F16, 64, 64), "out": tensor(F16, 64, 512), "how": Gemm.WGMMA}, r"\(128, 256, 64\)"),
         (gemm, {"left": tensor(F16, 256, 64, offset=2)}, "must be multiples"),
     ],
 )
@@ -202,6 +205,32 @@ def test_peaks_check_their_arguments(bench: KernelBench, prepare: Callable[..., 
     prepare(bench)
     with pytest.raises(DeviceError, match=message):
         prepare(bench, **changed)
+
+
+def test_wgmma_knows_its_matrices(bench: KernelBench) -> None:
+    launch = gemm(bench, how=Gemm.WGMMA)
+    run_calls(bench.cuda, [launch])
+    left, right = (bench.driver.argument(index, TensorMap).words for index in (0, 1))
+    assert left[:6] == [ADDRESS, 64, 256, 128, 64, 128]
+    assert right[:6] == [ADDRESS, 64, 512, 128, 64, 128]
+    problem = bench.driver.argument(3, ProblemArgument)
+    assert (problem.rows, problem.columns, problem.depth) == (256, 512, 64)
+
+
+def test_wgmma_is_for_hopper_alone(bench: KernelBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert Gemm.best_on(bench.kernels) is Gemm.WGMMA
+    monkeypatch.setattr(bench.cuda, "compute_capability", lambda device: (10, 0))
+    with bench.load(tmp_path, list(SOURCES)) as kernels:
+        assert Gemm.best_on(kernels) is Gemm.TILED
+        operands = tensor(F16, 256, 64), tensor(F16, 256, 64), tensor(F16, 256, 256)
+        with pytest.raises(DeviceError, match=r"compute capability 9\.0 alone"):
+            prepare_gemm(kernels, *operands, how=Gemm.WGMMA, stream=bench.stream)
+
+
+def test_a_refused_tensor_map_is_told(bench: KernelBench) -> None:
+    bench.driver.refuses = "cuTensorMapEncodeTiled"
+    with pytest.raises(DeviceError, match="in cuTensorMapEncodeTiled of 256 x 64"):
+        gemm(bench, how=Gemm.WGMMA)
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(F16, 60), (F32, 62), (F16, 8200)])

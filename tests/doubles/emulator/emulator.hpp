@@ -18,6 +18,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static
 
 struct Dimensions {
@@ -167,6 +168,17 @@ void launch(void (*kernel)(Parameters...), const int *grid, const int *block_siz
 } // namespace emulated
 
 inline void __syncthreads() { emulated::barrier(emulated::block); }
+
+inline int __syncthreads_or(int is_true) {
+    static int found;
+    found = 0; // every thread, before any of them passes the barrier
+    emulated::barrier(emulated::block);
+    found |= is_true;
+    emulated::barrier(emulated::block);
+    const int result = found != 0;
+    emulated::barrier(emulated::block);
+    return result;
+}
 
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
