@@ -17,7 +17,8 @@ from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.stream import Stream
 from service.tensors import DType
 
-BLOCK = (128, 2, 1)
+BLOCK = (64, 4, 1)
+COLUMNS_PER_THREAD = 2
 ROWS_PER_THREAD = 4
 """As in `csrc/preprocess.cu`."""
 
@@ -166,7 +167,11 @@ def prepare_preprocess(
     if max(height, width) > MAX_CANVAS_SIDE:
         raise DeviceError(f"'rows' are of {height} x {width} pixels; the kernel makes at most {MAX_CANVAS_SIDE} a side")
     entry = "preprocess_fp16" if rows.dtype is DType.FP16 else "preprocess_fp32"
-    grid = (ceil_div(width, BLOCK[0]), ceil_div(height, BLOCK[1] * ROWS_PER_THREAD), size)
+    grid = (
+        ceil_div(width, BLOCK[0] * COLUMNS_PER_THREAD),
+        ceil_div(height, BLOCK[1] * ROWS_PER_THREAD),
+        size,
+    )
     arguments = (
         *pointers(images, rows),
         ctypes.c_int(height),

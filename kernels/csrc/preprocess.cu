@@ -1,16 +1,15 @@
 // Kernel `preprocess`: 8-bit images of any sizes become rows of a model's input, one launch for the whole batch.
 //
-// A thread makes ROWS pixels of one column: their sampling column is the same, and the loads of all of them are in
-// flight before the first is used. Neighbouring lanes make neighbouring columns, so that a warp reads whole sectors of
-// the image and writes whole sectors of each plane. What the rows of a block sample is found once, in shared memory.
-// Packed pixels are read as aligned 32-bit words, two or three for the six bytes of two neighbours; rows of weight 0 are
-// not read at all. Blocks are made for the canvas, not for the images: the grid does not depend on the descriptors, and
-// a captured launch serves whatever they say later.
+// A thread makes two neighbouring pixels of ROWS rows; neighbouring lanes make neighbouring pairs, so that a warp reads
+// whole sectors of the image and writes whole lines of each plane. What a block's rows and columns sample is found once,
+// in shared memory. Where no pixel needs its neighbour - sizes that shrink by an odd whole number, as 1920 to 640 - one is
+// read instead of two or four, and no sum is made. Blocks are made for the canvas, not for the images: the grid does not
+// depend on the descriptors, and a captured launch serves whatever they say later.
 
-#include "preprocess.cuh"
+#include "preprocess_rows.cuh"
 
-const int ROWS = 4;       // of a thread
-const int BLOCK_ROWS = 8; // blockDim.y * ROWS
+const int BLOCK_X = 64, BLOCK_Y = 4;
+const int TILE_COLUMNS = 2 * BLOCK_X, TILE_ROWS = ROWS * BLOCK_Y;
 
 struct Normalisation {
     float factor[3]; // per channel in the model's order: value * factor + offset
@@ -19,174 +18,141 @@ struct Normalisation {
     int pad_value;
 };
 
-// Where an output row is sampled: bytes from the image's first word to the two rows, and their weights, 16 bits up.
-// Both weights are 0 where the canvas shows no image.
-struct RowTaps {
-    u32 upper, lower, weight_upper, weight_lower;
-};
-
-__device__ __forceinline__ RowTaps row_taps(const Image &image, int y) {
-    if (y < 0 || y >= image.scaled_height) return {0, 0, 0, 0};
+__device__ __forceinline__ RowTaps row_taps(const Image &image, int y, int pad_value) {
+    if (y < 0 || y >= image.scaled_height) return {0, 0, 0, 0, constant_row(pad_value), false};
     const Taps taps = taps_at(y, image.scaled_height, image.height);
-    const u32 start = (u32)image.pixels & 3u, pitch = (u32)image.pitch_bytes;
-    return {start + (u32)clamp(taps.first, 0, image.height - 1) * pitch,
-            start + (u32)clamp(taps.first + 1, 0, image.height - 1) * pitch, (u32)taps.weight_first << 16,
-            (u32)taps.weight_second << 16};
+    const u32 upper = clamp(taps.first, 0, image.height - 1), lower = clamp(taps.first + 1, 0, image.height - 1);
+    const u32 start = (u32)image.pixels & 3u, pitch = image.pitch_bytes;
+    const u32 chroma_start = (u32)image.chroma & 3u, chroma_pitch = image.chroma_pitch_bytes;
+    return {start + upper * pitch,
+            start + lower * pitch,
+            chroma_start + upper / 2 * chroma_pitch,
+            chroma_start + lower / 2 * chroma_pitch,
+            row_weights(taps.weight_first, taps.weight_second),
+            true};
 }
 
-// A load that is not made where it is not needed, and is no branch: the loads of all rows can be in flight together.
-// What it gives where it is not made has no meaning, and must have no weight.
-__device__ __forceinline__ u32 load_if(bool is_needed, const u32 *address) {
-#if defined(__CUDA_ARCH__)
-    u32 word;
-    asm("{.reg .pred needed; setp.ne.u32 needed, %1, 0; @needed ld.global.nc.u32 %0, [%2];}"
-        : "=r"(word)
-        : "r"((u32)is_needed), "l"(address));
-    return word;
-#else
-    return is_needed ? *address : 0xdeadbeefu;
-#endif
+__device__ __forceinline__ ColumnTaps sampled_column(const Image &image, int x) {
+    if (x < 0 || x >= image.scaled_width) return {0, 0};
+    const Taps taps = column_taps(x, image.scaled_width, image.width);
+    return {taps.first, (u32)taps.weight_first | (u32)taps.weight_second << 16};
 }
 
-// The aligned words around the six bytes of two neighbouring packed pixels.
-struct Words {
-    u32 first, second, third;
+struct alignas(8) FloatPair {
+    float first, second;
 };
 
-__device__ __forceinline__ Words load_pair(bool is_needed, const u32 *image, u32 offset, u32 last_word) {
-    const u32 word = offset >> 2;
-    const u32 *address = image + word;
-    // Beyond the image's last word there may be no memory; pixels of weight 0 alone would come from there.
-    return {load_if(is_needed, address), load_if(is_needed && word < last_word, address + 1),
-            load_if(is_needed && (offset & 3) == 3 && word + 1 < last_word, address + 2)};
+__device__ __forceinline__ void store_two(float *place, float first, float second) {
+    *(FloatPair *)place = {first, second};
 }
 
-struct Sums {
-    u32 red, green, blue;
+__device__ __forceinline__ void store_two(Half *place, float first, float second) {
+    *(u32 *)place = pack_halves(first, second);
+}
+
+// One channel of a thread's pixels. Two at a time need a place that is a multiple of both, and a second column.
+template <typename Out>
+__device__ __forceinline__ void store_row(Out *place, float first, float second, bool is_aligned, bool is_last) {
+    if (is_aligned) return store_two(place, first, second);
+    store(place, first);
+    if (!is_last) store(place + 1, second);
+}
+
+// Where a thread's two pixels of ROWS rows go, and what their values become.
+template <typename Out>
+struct Target {
+    Out *green;
+    int blue; // from green on, and red as far before it
+    float red_factor, green_factor, blue_factor, red_offset, green_offset, blue_offset;
+    int width, rows; // of the canvas; rows from the first of the thread's on
+    bool is_aligned, is_last;
+
+    __device__ __forceinline__ Target(Out *canvas, int height, int width, int x, int y, const Normalisation &scale,
+                                      bool swaps)
+        : width(width), rows(height - y) {
+        const int plane = height * width;
+        green = canvas + plane + y * width + x;
+        blue = swaps ? -plane : plane;
+        red_factor = swaps ? scale.factor[2] : scale.factor[0];
+        red_offset = swaps ? scale.offset[2] : scale.offset[0];
+        green_factor = scale.factor[1];
+        green_offset = scale.offset[1];
+        blue_factor = swaps ? scale.factor[0] : scale.factor[2];
+        blue_offset = swaps ? scale.offset[0] : scale.offset[2];
+        is_aligned = width % 2 == 0 && (u64)canvas % (2 * sizeof(Out)) == 0;
+        is_last = x + 1 == width;
+    }
+
+    __device__ __forceinline__ void put(int row, const Values *values) {
+        if (row >= rows) return;
+        Out *place = green + row * width;
+        store_row(place - blue, fmaf(values[0].red, red_factor, red_offset), fmaf(values[1].red, red_factor, red_offset),
+                  is_aligned, is_last);
+        store_row(place, fmaf(values[0].green, green_factor, green_offset),
+                  fmaf(values[1].green, green_factor, green_offset), is_aligned, is_last);
+        store_row(place + blue, fmaf(values[0].blue, blue_factor, blue_offset),
+                  fmaf(values[1].blue, blue_factor, blue_offset), is_aligned, is_last);
+    }
 };
 
-__device__ __forceinline__ Sums sum_columns(Words words, u32 offset, u32 weights) {
-    const u32 shift = (offset & 3) * 8;
-    const u32 low = __funnelshift_r(words.first, words.second, shift);
-    const u32 high = __funnelshift_r(words.second, words.third, shift);
-    return {sum_pair<0>(low, high, weights), sum_pair<1>(low, high, weights), sum_pair<2>(low, high, weights)};
-}
-
-__device__ __forceinline__ Sums blend(Sums upper, Sums lower, RowTaps row) {
-    return {blend_rows(upper.red, lower.red, row.weight_upper, row.weight_lower),
-            blend_rows(upper.green, lower.green, row.weight_upper, row.weight_lower),
-            blend_rows(upper.blue, lower.blue, row.weight_upper, row.weight_lower)};
-}
-
-__device__ __forceinline__ bool is_shown(RowTaps row) { return (row.weight_upper | row.weight_lower) != 0; }
-
-// ROWS pixels of packed rows; BLENDS says whether any of them has a second row. `values` stay where nothing is shown.
-template <bool BLENDS>
-__device__ __forceinline__ void resize_packed(const Image &image, const RowTaps *rows, Taps columns, bool is_inside,
-                                              Sums *values) {
-    Words upper[ROWS], lower[ROWS];
-    const u32 *words = (const u32 *)(image.pixels & ~3ull);
-    const u32 start = (u32)image.pixels & 3u, column = (u32)columns.first * 3;
-    const u32 last_word = (start + (u32)(image.height - 1) * (u32)image.pitch_bytes + (u32)image.width * 3 - 1) >> 2;
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        const RowTaps row = rows[i];
-        upper[i] = load_pair(is_inside && row.weight_upper, words, row.upper + column, last_word);
-        if (BLENDS) lower[i] = load_pair(is_inside && row.weight_lower, words, row.lower + column, last_word);
-    }
-    const u32 weights = (u32)columns.weight_first | (u32)columns.weight_second << 16;
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        const RowTaps row = rows[i];
-        const Sums above = sum_columns(upper[i], row.upper + column, weights);
-        const Sums below = BLENDS ? sum_columns(lower[i], row.lower + column, weights) : above;
-        const Sums value = blend(above, below, row);
-        if (is_inside && is_shown(row)) values[i] = value;
-    }
-}
-
-__device__ __forceinline__ Rgb pixel_nv12(const Image &image, int row, int column) {
-    const u8 luma = __ldg((const u8 *)(image.pixels + (u64)row * image.pitch_bytes + column));
-    const u8 *chroma = (const u8 *)(image.chroma + (u64)(row >> 1) * image.chroma_pitch_bytes + (column & ~1));
-    return rgb_of_yuv(luma, __ldg(chroma), __ldg(chroma + 1));
-}
-
-__device__ __forceinline__ Sums sum_nv12(const Image &image, int row, Taps taps) {
-    row = clamp(row, 0, image.height - 1);
-    const Rgb first = pixel_nv12(image, row, taps.first);
-    const Rgb second = taps.weight_second ? pixel_nv12(image, row, taps.first + 1) : first;
-    return {(u32)(first.red * taps.weight_first + second.red * taps.weight_second),
-            (u32)(first.green * taps.weight_first + second.green * taps.weight_second),
-            (u32)(first.blue * taps.weight_first + second.blue * taps.weight_second)};
-}
-
-__device__ __forceinline__ void resize_nv12(const Image &image, const RowTaps *rows, Taps columns, int y, Sums *values) {
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        if (!is_shown(rows[i])) continue;
-        const int row = taps_at(y + i, image.scaled_height, image.height).first;
-        const Sums upper = sum_nv12(image, row, columns);
-        values[i] = blend(upper, rows[i].weight_lower ? sum_nv12(image, row + 1, columns) : upper, rows[i]);
-    }
-}
-
-// The pixels of one thread: what the image gives, the pad value elsewhere.
-__device__ __forceinline__ void resize(const Image &image, const RowTaps *rows, int x, int y, Sums *values) {
-    bool is_any_shown = false, is_any_blended = false; // the same for a whole warp
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        is_any_shown = is_any_shown || is_shown(rows[i]);
-        is_any_blended = is_any_blended || rows[i].weight_lower != 0;
-    }
-    if (!is_any_shown) return;
-    const bool is_inside = x >= 0 && x < image.scaled_width;
-    const Taps columns = column_taps(is_inside ? x : 0, image.scaled_width, image.width);
+template <bool IS_PAIR, typename Target>
+__device__ __forceinline__ void resize(const Image &image, const RowTaps *rows, const ColumnTaps *taps, bool blends,
+                                       int pad_value, Target &target) {
+    const Columns<IS_PAIR> columns(taps, image.width, pad_value);
     if (image.format == FORMAT_NV12) {
-        if (is_inside) resize_nv12(image, rows, columns, y, values);
-    } else if (is_any_blended) {
-        resize_packed<true>(image, rows, columns, is_inside, values);
+        if (blends) blend_nv12(image, rows, columns, target);
+        else resize_nv12(image, rows, columns, target);
     } else {
-        resize_packed<false>(image, rows, columns, is_inside, values);
+        if (blends) blend_packed(image, rows, columns, target);
+        else resize_packed(image, rows, columns, target);
     }
 }
 
 template <typename Out>
 __device__ __forceinline__ void preprocess(const Image *images, Out *out, int height, int width, Normalisation scale) {
-    __shared__ RowTaps rows[BLOCK_ROWS];
+    __shared__ RowTaps rows[TILE_ROWS];
+    __shared__ ColumnTaps columns[TILE_COLUMNS];
     const Image image = images[blockIdx.z];
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    if (thread < BLOCK_ROWS) rows[thread] = row_taps(image, (int)blockIdx.y * BLOCK_ROWS + thread - image.top);
-    __syncthreads();
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * BLOCK_ROWS + threadIdx.y * ROWS;
+    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
+    bool is_pair = false;
+    if (thread < TILE_COLUMNS) {
+        const ColumnTaps taps = sampled_column(image, (int)blockIdx.x * TILE_COLUMNS + thread - image.left);
+        is_pair = taps.weights >> 16;
+        columns[thread] = taps;
+    } else if (thread < TILE_COLUMNS + TILE_ROWS) {
+        const int row = thread - TILE_COLUMNS;
+        rows[row] = row_taps(image, (int)blockIdx.y * TILE_ROWS + row - image.top, scale.pad_value);
+    }
+    is_pair = __syncthreads_or(is_pair);
+    const int x = blockIdx.x * TILE_COLUMNS + threadIdx.x * 2, y = blockIdx.y * TILE_ROWS + threadIdx.y * ROWS;
     if (x >= width || y >= height) return;
-    const u32 pad = (u32)scale.pad_value;
-    Sums values[ROWS];
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) values[i] = {pad, pad, pad};
-    resize(image, rows + threadIdx.y * ROWS, x - image.left, y - image.top, values);
     const bool swaps = (image.format == FORMAT_BGR) != (scale.is_bgr != 0);
-    const float red_factor = swaps ? scale.factor[2] : scale.factor[0];
-    const float red_offset = swaps ? scale.offset[2] : scale.offset[0];
-    const float blue_factor = swaps ? scale.factor[0] : scale.factor[2];
-    const float blue_offset = swaps ? scale.offset[0] : scale.offset[2];
-    const u64 plane = (u64)height * width;
-    Out *green = out + (blockIdx.z * 3 + 1) * plane + (u64)y * width + x;
-    Out *red = swaps ? green + plane : green - plane, *blue = swaps ? green - plane : green + plane;
+    Target<Out> target(out + blockIdx.z * 3 * (u64)height * width, height, width, x, y, scale, swaps);
+    const RowTaps *mine = rows + threadIdx.y * ROWS;
+    const ColumnTaps *taps = columns + threadIdx.x * 2;
+    bool is_shown = false, blends = false; // the same for a whole warp
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        if (y + i >= height) return;
-        store(red + i * width, fmaf(small_to_float(values[i].red), red_factor, red_offset));
-        store(green + i * width, fmaf(small_to_float(values[i].green), scale.factor[1], scale.offset[1]));
-        store(blue + i * width, fmaf(small_to_float(values[i].blue), blue_factor, blue_offset));
+        is_shown = is_shown || mine[i].is_shown;
+        blends = blends || mine[i].weights.upper != 2048.0f / 65536;
+    }
+    if (!is_shown || !(taps[0].weights | taps[1].weights)) {
+        const float pad = (float)scale.pad_value;
+        const Values values[2] = {{pad, pad, pad}, {pad, pad, pad}};
+        for (int i = 0; i < ROWS; ++i) target.put(i, values);
+    } else if (is_pair) {
+        resize<true>(image, mine, taps, blends, scale.pad_value, target);
+    } else {
+        resize<false>(image, mine, taps, blends, scale.pad_value, target);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 4)
     preprocess_fp16(const Image *images, Half *out, int height, int width, Normalisation scale) {
     preprocess(images, out, height, width, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 4)
     preprocess_fp32(const Image *images, float *out, int height, int width, Normalisation scale) {
     preprocess(images, out, height, width, scale);
 }

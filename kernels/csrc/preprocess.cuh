@@ -66,49 +66,102 @@ KERNEL_FUNCTION Taps column_taps(int index, int scaled, int extent) {
     return taps;
 }
 
-KERNEL_FUNCTION u32 multiply_high(u32 one, u32 other) {
+// From here to twice as much, floats are the integers: those up to here stand in them as WHOLE + integer, whose bits are
+// WHOLE_BITS + integer, and no conversion is needed.
+const float WHOLE = 8388608.0f;
+const u32 WHOLE_BITS = 0x4b000000u;
+
+// one * other + sum, rounded once, toward 0: where the result is WHOLE or more, what is behind the point is dropped.
+KERNEL_FUNCTION float multiply_down(float one, float other, float sum) {
 #if defined(__CUDA_ARCH__)
-    return __umulhi(one, other);
+    return __fmaf_rz(one, other, sum);
 #else
-    return (u32)((u64)one * other >> 32);
+    const double exact = (double)one * other + sum;
+    const float rounded = (float)exact;
+    return rounded > exact ? nextafterf(rounded, 0.0f) : rounded;
 #endif
 }
 
-// One channel of two rows, each summed along the columns to at most 255 * 2048, becomes an 8-bit value. The weights come
-// 16 bits up, so that the high half of a product is the product without its last 16 bits.
-KERNEL_FUNCTION u32 blend_rows(u32 upper, u32 lower, u32 weight_upper, u32 weight_lower) {
-    return (multiply_high(upper >> 4, weight_upper) + multiply_high(lower >> 4, weight_lower) + 2) >> 2;
+// The two lowest bytes, by the weights in the lower and upper half of `weights`, at most 255 * 2048 together; counted from
+// `start`, which has a float's bits: what comes out has them too.
+KERNEL_FUNCTION float sum_two(u32 bytes, u32 weights, u32 start) {
+#if defined(__CUDA_ARCH__)
+    return float_of(__dp2a_lo(weights, bytes, start));
+#else
+    return float_of((bytes & 255u) * (weights & 0xffffu) + (bytes >> 8 & 255u) * (weights >> 16) + start);
+#endif
 }
 
-// One channel of two neighbouring packed pixels, of six bytes in memory's order: bytes CHANNEL and CHANNEL + 3, by the
-// weights in the lower and upper half of `weights`.
+// The same of one channel of two neighbouring packed pixels, six bytes in memory's order: bytes CHANNEL and CHANNEL + 3.
 template <int CHANNEL>
-KERNEL_FUNCTION u32 sum_pair(u32 low, u32 high, u32 weights) {
+KERNEL_FUNCTION float sum_pair(u32 low, u32 high, u32 weights, u32 start) {
 #if defined(__CUDA_ARCH__)
-    return __dp2a_lo(weights, __byte_perm(low, high, (CHANNEL + 3) << 4 | CHANNEL), 0u);
+    const u32 bytes = __byte_perm(low, high, (CHANNEL + 3) << 4 | CHANNEL);
 #else
-    const u64 bytes = (u64)high << 32 | low;
-    const u32 first = (u32)(bytes >> (8 * CHANNEL)) & 255u, second = (u32)(bytes >> (8 * (CHANNEL + 3))) & 255u;
-    return first * (weights & 0xffffu) + second * (weights >> 16);
+    const u64 all = (u64)high << 32 | low;
+    const u32 bytes = ((u32)(all >> (8 * CHANNEL)) & 255u) | (u32)(all >> (8 * (CHANNEL + 3)) & 255u) << 8;
 #endif
+    return sum_two(bytes, weights, start);
 }
 
-// An integer below 2^23 as a float, without the slow conversion: its bits are the last ones of 2^23's neighbours.
-KERNEL_FUNCTION float small_to_float(u32 value) { return float_of(0x4b000000u | value) - 8388608.0f; }
+// An output row's weights, by 2^16, and what its values are counted from.
+struct RowWeights {
+    float upper, lower, rest;
+};
+
+KERNEL_FUNCTION RowWeights row_weights(int upper, int lower) {
+    return {(float)upper * (1.0f / 65536), (float)lower * (1.0f / 65536), WHOLE - WHOLE / 4 + 0.5f};
+}
+
+// A row of no weights, all of `value`.
+KERNEL_FUNCTION RowWeights constant_row(int value) { return {0.0f, 0.0f, WHOLE - WHOLE / 4 + 0.5f + (float)value}; }
+
+// Sums of two rows, from WHOLE, become a value of 0 to 255: without 4 bits each, then 16 of the products, then rounded to
+// 2 bits less.
+KERNEL_FUNCTION float blend_rows(float upper, float lower, RowWeights weights) {
+    const float above = multiply_down(upper, 1.0f / 16, WHOLE - WHOLE / 16);
+    const float below = multiply_down(lower, 1.0f / 16, WHOLE - WHOLE / 16);
+    const float first = multiply_down(above, weights.upper, WHOLE - weights.upper * WHOLE);
+    const float both = multiply_down(below, weights.lower, first - weights.lower * WHOLE);
+    return multiply_down(both, 0.25f, weights.rest) - WHOLE;
+}
+
+// The same where the upper row has all the weight.
+KERNEL_FUNCTION float upper_row(float sum) {
+    return multiply_down(sum, 1.0f / 2048, WHOLE - WHOLE / 2048 + 0.5f) - WHOLE;
+}
+
+// Byte PLACE of a word.
+template <int PLACE>
+KERNEL_FUNCTION float byte_of(u32 word) {
+#if defined(__CUDA_ARCH__)
+    return float_of(__byte_perm(word, WHOLE_BITS, 0x7440 | PLACE)) - WHOLE;
+#else
+    return (float)(word >> (8 * PLACE) & 255u);
+#endif
+}
 
 struct Rgb {
     int red, green, blue;
 };
 
-// BT.601, limited range, in 20-bit fixed point: what OpenCV's COLOR_YUV2RGB_NV12 computes.
+// BT.601, limited range, in 20-bit fixed point: what OpenCV's COLOR_YUV2RGB_NV12 computes before it clamps to 8 bits.
 KERNEL_FUNCTION Rgb rgb_of_yuv(int y, int u, int v) {
-    const int one = 1 << 20, half = 1 << 19;
+    const int half = 1 << 19;
     const int luma = (y > 16 ? y - 16 : 0) * 1220542;
     u -= 128;
     v -= 128;
-    Rgb rgb;
-    rgb.red = clamp((luma + half + 1673527 * v) / one, 0, 255);
-    rgb.green = clamp((luma + half - 852492 * v - 409993 * u) / one, 0, 255);
-    rgb.blue = clamp((luma + half + 2116026 * u) / one, 0, 255);
-    return rgb;
+    return {(luma + half + 1673527 * v) >> 20, (luma + half - 852492 * v - 409993 * u) >> 20,
+            (luma + half + 2116026 * u) >> 20};
+}
+
+// The two values as bytes, the first one lowest; what is below 0 or above 255 becomes that.
+KERNEL_FUNCTION u32 saturated_pair(int first, int second) {
+#if defined(__CUDA_ARCH__)
+    u32 bytes;
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(bytes) : "r"(second), "r"(first));
+    return bytes;
+#else
+    return (u32)clamp(first, 0, 255) | (u32)clamp(second, 0, 255) << 8;
+#endif
 }

@@ -32,5 +32,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         function.restype = ctypes.c_uint64
         function.argtypes = [ctypes.c_float, *parameters]
     loaded.host_index_of_key.argtypes = [ctypes.c_uint64]
-    loaded.host_small_to_float.restype = ctypes.c_float
+    for name in ("host_blend", "host_constant_row", "host_upper_row"):
+        getattr(loaded, name).restype = ctypes.c_float
+    loaded.host_saturated_pair.restype = ctypes.c_uint32
     return loaded

@@ -7,7 +7,7 @@ import ctypes
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels.preprocess import Normalisation
@@ -20,6 +20,9 @@ from service.tensors import DType, TensorSpec
 
 SIZES = st.integers(1, 90)
 WEIGHT_ONE = 2048
+WEIGHTS = st.integers(0, WEIGHT_ONE)
+SUMS = st.integers(0, 255 * WEIGHT_ONE)
+BYTES = st.integers(0, 255)
 
 
 def pixels(seed: int, height: int, width: int) -> np.ndarray:
@@ -47,24 +50,61 @@ def test_taps_stay_inside_at_the_largest_sizes(host: ctypes.CDLL) -> None:
     assert (np.diff(got[:, 0]) >= 0).all()
 
 
-@given(*[st.integers(0, 255 * WEIGHT_ONE)] * 2, st.integers(0, WEIGHT_ONE))
-def test_blend(host: ctypes.CDLL, upper: int, lower: int, weight: int) -> None:
-    exact = (upper * (WEIGHT_ONE - weight) + lower * weight) / WEIGHT_ONE**2
-    got = host.host_blend(upper, lower, WEIGHT_ONE - weight, weight)
-    assert abs(got - exact) <= 1
-    assert 0 <= got <= 255
+def blended(upper: int, lower: int, weight: int) -> int:
+    """As OpenCV does it, in whole numbers."""
+    return (((upper >> 4) * (WEIGHT_ONE - weight) >> 16) + ((lower >> 4) * weight >> 16) + 2) >> 2
 
 
-def test_small_integers_become_floats(host: ctypes.CDLL) -> None:
-    assert [host.host_small_to_float(value) for value in range(1023)] == list(range(1023))
+@given(SUMS, SUMS, WEIGHTS)
+@example(255 * WEIGHT_ONE, 255 * WEIGHT_ONE, 0)
+@example(255 * WEIGHT_ONE, 255 * WEIGHT_ONE, 1)
+@example(255 * WEIGHT_ONE, 255 * WEIGHT_ONE, WEIGHT_ONE)
+@example(0, 0, 1024)
+def test_blend_is_opencv_bit_for_bit(host: ctypes.CDLL, upper: int, lower: int, weight: int) -> None:
+    assert host.host_blend(upper, lower, WEIGHT_ONE - weight, weight) == blended(upper, lower, weight)
 
 
-@given(*[st.integers(0, 255)] * 3)
+@given(SUMS)
+def test_a_row_of_all_the_weight(host: ctypes.CDLL, total: int) -> None:
+    assert host.host_upper_row(total) == blended(total, 0, 0)
+
+
+@given(SUMS, SUMS, BYTES)
+def test_a_row_of_no_weight_is_constant(host: ctypes.CDLL, upper: int, lower: int, value: int) -> None:
+    assert host.host_constant_row(upper, lower, value) == value
+
+
+@given(BYTES, WEIGHTS)
+def test_a_column_of_no_weight_starts_at_what_blends_to_its_value(host: ctypes.CDLL, value: int, weight: int) -> None:
+    start = value * WEIGHT_ONE
+    assert host.host_upper_row(start) == value
+    assert host.host_blend(start, start, WEIGHT_ONE - weight, weight) == value
+
+
+@given(st.binary(min_size=8, max_size=8), WEIGHTS)
+def test_sums_of_neighbours(host: ctypes.CDLL, memory: bytes, weight: int) -> None:
+    low, high = (int.from_bytes(memory[start : start + 4], "little") for start in (0, 4))
+    sums = (ctypes.c_float * 4)()
+    weights = WEIGHT_ONE - weight | weight << 16
+    host.host_sums(*map(ctypes.c_uint32, (low, high, weights)), sums)
+    pairs = [(memory[0], memory[3]), (memory[1], memory[4]), (memory[2], memory[5]), (memory[0], memory[1])]
+    assert [*sums] == [first * (WEIGHT_ONE - weight) + second * weight for first, second in pairs]
+    found = (ctypes.c_float * 3)()
+    host.host_bytes(ctypes.c_uint32(low), found)
+    assert bytes(map(int, found)) == memory[:3]
+
+
+@given(st.integers(-(1 << 20), 1 << 20), st.integers(-(1 << 20), 1 << 20))
+def test_saturated_bytes(host: ctypes.CDLL, first: int, second: int) -> None:
+    assert host.host_saturated_pair(first, second) == min(max(first, 0), 255) | min(max(second, 0), 255) << 8
+
+
+@given(BYTES, BYTES, BYTES)
 def test_yuv(host: ctypes.CDLL, y: int, u: int, v: int) -> None:
     got = np.zeros(3, np.int32)
     host.host_rgb_of_yuv(y, u, v, got.ctypes.data_as(ctypes.c_void_p))
     expected = rgb_from_nv12(np.full((2, 2), y, np.uint8), np.array([[[u, v]]], np.uint8))
-    assert got.tolist() == expected[0, 0].tolist()
+    assert np.clip(got, 0, 255).tolist() == expected[0, 0].tolist()
 
 
 def test_descriptors_have_one_size(host: ctypes.CDLL) -> None:

@@ -7,14 +7,16 @@ import re
 import pytest
 
 from kernels import detect, embed, layernorm, preprocess
-from kernels.specs import SOURCE_FOLDER
+from kernels.specs import SOURCE_FOLDER, target_of
 
 
 @pytest.mark.parametrize(
     ("file", "pattern", "value"),
     [
-        ("preprocess.cu", r"int ROWS = (\d+)", preprocess.ROWS_PER_THREAD),
-        ("preprocess.cu", r"int BLOCK_ROWS = (\d+)", preprocess.ROWS_PER_THREAD * preprocess.BLOCK[1]),
+        ("preprocess_rows.cuh", r"int ROWS = (\d+)", preprocess.ROWS_PER_THREAD),
+        ("preprocess.cu", r"int TILE_COLUMNS = (\d+) \* BLOCK_X", preprocess.COLUMNS_PER_THREAD),
+        ("preprocess.cu", r"int BLOCK_X = (\d+)", preprocess.BLOCK[0]),
+        ("preprocess.cu", r"BLOCK_Y = (\d+)", preprocess.BLOCK[1]),
         ("embed.cu", r"int LANES = (\d+)", embed.BLOCK[0]),
         ("embed.cu", r"int TOKENS = (\d+)", embed.BLOCK[1]),
         ("layernorm.cu", r"int MAX_WIDTH = (\d+)", layernorm.MAX_WIDTH),
@@ -25,3 +27,17 @@ from kernels.specs import SOURCE_FOLDER
 def test_numbers(file: str, pattern: str, value: int) -> None:
     (found,) = re.findall(pattern, (SOURCE_FOLDER / file).read_text())
     assert int(found) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "architecture", "target"),
+    [
+        ("peaks", "sm_90", "sm_90"),
+        ("peaks", "sm_75", "sm_75"),
+        ("gemm_wgmma", "sm_90", "sm_90a"),
+        ("gemm_wgmma", "sm_100", None),
+        ("gemm_wgmma", "sm_9", None),
+    ],
+)
+def test_targets(source: str, architecture: str, target: str | None) -> None:
+    assert target_of(source, architecture) == target

@@ -20,11 +20,30 @@ void host_taps(int scaled, int extent, int is_column, int *taps) {
     }
 }
 
-int host_blend(int upper, int lower, int weight_upper, int weight_lower) {
-    return (int)blend_rows((u32)upper, (u32)lower, (u32)weight_upper << 16, (u32)weight_lower << 16);
+float host_blend(int upper, int lower, int weight_upper, int weight_lower) {
+    return blend_rows(WHOLE + (float)upper, WHOLE + (float)lower, row_weights(weight_upper, weight_lower));
 }
 
-float host_small_to_float(int value) { return small_to_float((u32)value); }
+float host_constant_row(int upper, int lower, int value) {
+    return blend_rows(WHOLE + (float)upper, WHOLE + (float)lower, constant_row(value));
+}
+
+float host_upper_row(int sum) { return upper_row(WHOLE + (float)sum); }
+
+void host_sums(u32 low, u32 high, u32 weights, float *sums) {
+    sums[0] = sum_pair<0>(low, high, weights, WHOLE_BITS) - WHOLE;
+    sums[1] = sum_pair<1>(low, high, weights, WHOLE_BITS) - WHOLE;
+    sums[2] = sum_pair<2>(low, high, weights, WHOLE_BITS) - WHOLE;
+    sums[3] = sum_two(low, weights, WHOLE_BITS) - WHOLE;
+}
+
+void host_bytes(u32 word, float *bytes) {
+    bytes[0] = byte_of<0>(word);
+    bytes[1] = byte_of<1>(word);
+    bytes[2] = byte_of<2>(word);
+}
+
+u32 host_saturated_pair(int first, int second) { return saturated_pair(first, second); }
 
 void host_rgb_of_yuv(int y, int u, int v, int *rgb) {
     const Rgb found = rgb_of_yuv(y, u, v);
