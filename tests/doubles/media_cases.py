@@ -269,5 +269,7 @@ def _check(lane: Any, flight: tuple[list[int], Form, object], wanted: dict[Form,
         for got, alone in zip(outputs, wanted[form][index], strict=True):
             if np.issubdtype(got.dtype, np.floating):
                 np.testing.assert_allclose(got, alone, rtol=1e-3, atol=1e-4)
-            else:
-                np.testing.assert_array_equal(got, alone)
+            else:  # classes, which may change places where their scores are nearly equal
+                gaps = -np.diff(outputs[0], prepend=np.inf, append=-np.inf)
+                is_clear = (gaps[:, :-1] > SCORE_TOLERANCE) & (gaps[:, 1:] > SCORE_TOLERANCE)
+                np.testing.assert_array_equal(got[is_clear], alone[is_clear])

@@ -27,6 +27,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def process_cuda() -> Cuda:
     os.environ.setdefault("CUDA_HOME", "/usr/local/cuda")  # where a toolkit lies if nobody says otherwise
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # plans in FP32 throughout: nearly equal boxes must not change places
     cuda = Cuda.load()
     cuda.use_device(0)
     return cuda
