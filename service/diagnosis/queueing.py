@@ -31,7 +31,7 @@ def affine_cost(costs_s: Mapping[Bucket, float], dims: DimSizes) -> AffineCost |
 def mean_latency_s(rows_per_s: float, cost: AffineCost) -> float | None:
     """Mean time from arrival to the end of the batch for Poisson arrivals; None if the device cannot keep up.
 
-    An upper bound that was within 8 % of simulations: min(phi0, phi1) of Inoue, "Queueing analysis of GPU-based
+    An upper bound, within a tenth of what replays give: min(phi0, phi1) of Inoue, "Queueing analysis of GPU-based
     inference servers with dynamic batching", Performance Evaluation 2021.
     """
     used = rows_per_s * cost.row_s

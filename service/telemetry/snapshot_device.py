@@ -72,11 +72,12 @@ class GapCause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFigures:
-    """The model's lanes on their device; a lane on the CPU has lanes and depth alone.
+    """The model's lanes on their device; a lane on the CPU has neither copies nor gaps.
 
     Attributes:
         lanes: of the model.
         lane_depth: batches that a lane may hold at once.
+        lanes_busy_mean: mean number of lanes that hold a batch on the device while one at least does.
         pageable_copies: copies from or to memory that is not page-locked.
         pageable_bytes: their bytes.
         hot_allocations: allocations of device or pinned memory after the model was ready.
@@ -87,6 +88,7 @@ class DeviceFigures:
 
     lanes: int
     lane_depth: int = 1
+    lanes_busy_mean: float | None = None
     pageable_copies: int | None = None
     pageable_bytes: int | None = None
     hot_allocations: int | None = None

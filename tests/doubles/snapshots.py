@@ -188,6 +188,7 @@ def healthy(**changes) -> MetricsSnapshot:
         "device": DeviceFigures(
             lanes=2,
             lane_depth=2,
+            lanes_busy_mean=1.05,
             pageable_copies=0,
             pageable_bytes=0,
             hot_allocations=0,
@@ -207,9 +208,9 @@ def healthy(**changes) -> MetricsSnapshot:
         ),
         "layers": (
             layer_profile(
-                layer("a", 30e-6, "compute"),
-                layer("b", 40e-6, "memory"),
-                layer("c", 1.0e-6, "neither", flops=0.0, nbytes=1e6),
+                layer("a", 48e-6, "compute"),
+                layer("b", 48e-6, "memory"),
+                layer("c", 4.0e-6, "neither", flops=0.0, nbytes=1e6),
             ),
         ),
         "host": HostFigures(

@@ -2,7 +2,8 @@
 
 Probe P4 runs full batches on 1, 2, ... lanes without host work. Too few: more lanes reach at least 1.1 times the rate
 of the present ones, and the device limits. Too many: fewer reach 0.95 of it, and batches take 1.1 times as long in
-traffic as alone (taxonomy class 14: a lane whose marginal gain is below 5 % only slows the others).
+traffic as alone, by as much as lanes were busy side by side (taxonomy class 14: a lane whose marginal gain is below
+5 % only slows the others). Batches that are slow for other reasons, such as launches or clocks, are so on one lane too.
 """
 
 from __future__ import annotations
@@ -89,15 +90,21 @@ def _too_many(
     snapshot: MetricsSnapshot, rates: Mapping[int, Interval], enough: int, evidence: tuple[Evidence, ...]
 ) -> Finding:
     """Lanes that are idle harm nobody: only where batches are slower in traffic than alone do they cost time."""
-    slowed = _slowed(snapshot)
-    if slowed is None:
+    together = snapshot.device.lanes_busy_mean if snapshot.device else None
+    taken = _slowed(snapshot)
+    if taken is None or together is None:
         return unverified(
             KIND,
             f"{enough} lanes reach as much; whether the others slow them is not known",
             *evidence,
-            missing=(Missing("the time of batches in traffic and alone", "P5"),),
+            missing=(Missing("the time of batches in traffic and alone, and lanes busy at once", "P5"),),
         )
-    evidence = (*evidence, Evidence("time of a batch in traffic over alone", slowed, "ratio", SLOWED))
+    slowed = min(taken, together)
+    evidence = (
+        *evidence,
+        Evidence("time of a batch in traffic over alone", taken, "ratio", SLOWED),
+        Evidence("lanes busy side by side", together, "lanes", SLOWED),
+    )
     if slowed < SLOWED:
         return refuted(KIND, f"{enough} lanes reach as much, but the others slow nothing", *evidence)
     compute_s = snapshot.stage_s(Stage.COMPUTE) or 0.0
