@@ -204,7 +204,7 @@ class StreamSession:
             while True:
                 await self._until(lambda: bool(self._unanswered))
                 frame = self._unanswered[0]
-                answer = await frame.outcome
+                answer = await asyncio.shield(frame.outcome)  # it is read again where the stream ends
                 await self._send({"type": "websocket.send", "text": answer.text})
                 self._unanswered.popleft()
                 self._settle(frame, answer)

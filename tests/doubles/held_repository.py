@@ -35,6 +35,8 @@ class KeepingServerRecorder(NullRecorder):
         self.gauges: dict[tuple[str, str], ModelGauges] = {}
         self.forgotten: list[tuple[str, str]] = []
         self.unattributed: list[str] = []
+        self.open_streams = 0
+        self.dropped_frames = 0
 
     def for_model(self, name: str, version: str, gauges: ModelGauges) -> KeepingRecorder:
         self.gauges[name, version] = gauges
@@ -46,6 +48,12 @@ class KeepingServerRecorder(NullRecorder):
 
     def record_unattributed(self, reason: str) -> None:
         self.unattributed.append(reason)
+
+    def record_streams(self, change: int) -> None:
+        self.open_streams += change
+
+    def record_dropped_frame(self) -> None:
+        self.dropped_frames += 1
 
     @property
     def requests(self) -> int:
