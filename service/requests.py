@@ -27,6 +27,7 @@ class Stamps:
         "copied_in",
         "copied_out",
         "dispatched",
+        "formed",
         "parsed",
         "prepared",
         "read",
@@ -34,6 +35,7 @@ class Stamps:
         "rendered",
         "sent",
         "started",
+        "uploaded",
     )
 
     def __init__(self, received: int) -> None:
@@ -41,8 +43,10 @@ class Stamps:
         self.read = 0  # the whole body is here
         self.parsed = 0  # header parsed, tensors validated
         self.prepared = 0  # media became tensors (equal to `parsed` for raw tensors); handed to the queue
+        self.formed = 0  # as if all waiting for company had come first: no batch was kept open for it any more
         self.dispatched = 0  # the policy gave it to a lane
         self.started = 0  # the lane's thread began
+        self.uploaded = 0  # its inputs are there; until `copied_in` it waits for the batch in front
         self.copied_in = 0  # rows stand in the lane's buffers (h2d)
         self.computed = 0  # the model ran
         self.copied_out = 0  # the rows are the request's own again (d2h)
@@ -82,6 +86,35 @@ class StageTimings(NamedTuple):
             stamps.rendered - stamps.completed,
             stamps.sent - stamps.rendered,
         )
+
+
+class RequestFacts(NamedTuple):
+    """What a diagnosis wants to know of an answered request beside its stages; durations in nanoseconds.
+
+    Attributes:
+        formation: of `StageTimings.queue`, while a lane had room and the batch was kept open for company.
+        lane_wait: of `StageTimings.h2d`, waiting on the lane for the batch in front.
+        is_json: 1 if its tensors came as JSON, else 0.
+        body_bytes: of the request's body, decompressed.
+        answer_bytes: of the answer's body.
+        encode: CPU work of encoding the answer.
+    """
+
+    formation: int = 0
+    lane_wait: int = 0
+    is_json: int = 0
+    body_bytes: int = 0
+    answer_bytes: int = 0
+    encode: int = 0
+
+
+NO_FACTS = RequestFacts()
+
+
+def waits(stamps: Stamps) -> tuple[int, int]:
+    """`RequestFacts.formation` and `lane_wait` of a request that ran to its end; 0 where nobody noted them."""
+    formation = stamps.formed - stamps.prepared if stamps.formed else 0
+    return formation, stamps.copied_in - stamps.uploaded if stamps.uploaded else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,14 +160,55 @@ class Batch:
     size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTimings:
+    """What a device's own clock tells of one batch, and the host of starting it; durations in nanoseconds.
+
+    Attributes:
+        h2d: copying in, from its beginning to its end.
+        wait: from then until the batch in front was computed.
+        d2h: copying out, likewise.
+        enqueue: what the host took to give the batch to the device, gathering not counted.
+    """
+
+    h2d: int
+    wait: int
+    d2h: int
+    enqueue: int
+
+
 @dataclass(frozen=True, slots=True)
 class BatchTimings:
-    """Moments of one batch on its lane, in nanoseconds of the monotonic clock; see `Stamps`."""
+    """Moments of one batch on its lane, in nanoseconds of the monotonic clock; see `Stamps`.
+
+    Attributes:
+        started: the lane's thread began.
+        copied_in: the inputs are there, and the batch in front is computed.
+        computed: the model ran.
+        copied_out: the rows are the requests' own.
+        device: None where the lane has none.
+    """
 
     started: int
     copied_in: int
     computed: int
     copied_out: int
+    device: DeviceTimings | None = None
+
+
+class BatchFacts(NamedTuple):
+    """What a diagnosis wants to know of a batch beside its timings.
+
+    Attributes:
+        useful_volume: sum over its rows of the product of their dims before padding; the rows where there are none.
+        is_cold: 1 if it was the first of its bucket on its lane and nothing was warmed for it, else 0.
+    """
+
+    useful_volume: int = 0
+    is_cold: int = 0
+
+
+NO_BATCH_FACTS = BatchFacts()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from service.requests import StageTimings, Stamps
 
-_MOMENTS = ("prepared", "dispatched", "started", "copied_in", "computed", "copied_out", "completed")
+_MOMENTS = (
+    "prepared",
+    "formed",
+    "dispatched",
+    "started",
+    "uploaded",
+    "copied_in",
+    "computed",
+    "copied_out",
+    "completed",
+)
 _NOT_OF_A_CALL = {"read": 0, "parse": 0, "prepare": 0, "render": 0, "send": 0}
 
 

@@ -52,6 +52,7 @@ class ModelFigures:
         failures: failed requests per reason, every one of `metrics.REASONS`.
         batches: batches that ran.
         bucket_labels: labels of the bucket indices in `batches`.
+        buckets: the buckets themselves; None for all that share the label of the others.
         last_inference_unix_ms: when its latest batch ended, 0 if none did.
         device: what its lanes did on their device.
         graphs_missing: lanes on which a bucket has no graph, by reason and bucket.
@@ -65,6 +66,7 @@ class ModelFigures:
     failures: Mapping[str, int]
     batches: BatchTotals
     bucket_labels: tuple[str, ...]
+    buckets: tuple[Bucket | None, ...]
     last_inference_unix_ms: int
     device: DeviceTotals
     graphs_missing: Mapping[MissReason, Mapping[Bucket, int]]

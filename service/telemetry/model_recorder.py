@@ -18,7 +18,15 @@ from struct import Struct
 from typing import Protocol
 
 from service.buckets import Bucket, DimSizes, Form
-from service.requests import BatchTimings, StageTimings
+from service.requests import (
+    NO_BATCH_FACTS,
+    NO_FACTS,
+    BatchFacts,
+    BatchTimings,
+    DeviceTimings,
+    RequestFacts,
+    StageTimings,
+)
 from service.telemetry.device_totals import NO_TOTALS, DeviceTotals, device_bytes, graphs_missing
 from service.telemetry.figures import ModelFigures, ModelGauges
 from service.telemetry.metrics import INTERNAL, MAX_BUCKET_LABELS, OTHER_BUCKETS, REASONS
@@ -33,21 +41,37 @@ _MAX_REQUEST_BYTES = FOLD_ROWS * REQUEST_ROW.size
 _MAX_BATCH_BYTES = FOLD_ROWS * BATCH_ROW.size
 
 
+_NO_DEVICE = (0, 0, 0, 0, 0)
+
+
+def _device_columns(device: DeviceTimings) -> tuple[int, int, int, int, int]:
+    return 1, device.h2d, device.wait, device.d2h, device.enqueue
+
+
 class ModelRecorder(Protocol):
     """Where the requests and batches of one model version are recorded; used on the event loop alone."""
 
-    def record_request(self, timings: StageTimings, rows: int) -> None:
+    def record_request(self, timings: StageTimings, rows: int, facts: RequestFacts = NO_FACTS) -> None:
         """Counts a request that was answered with 200.
 
         Args:
             timings: its stages, in nanoseconds.
             rows: its rows.
+            facts: what a diagnosis wants to know beside them.
         """
 
     def record_failure(self, reason: str) -> None:
         """Counts a request that failed or was refused; `reason` is its `ServiceError.reason`."""
 
-    def record_batch(self, bucket: Bucket, size: int, request_count: int, timings: BatchTimings, lane_id: int) -> None:
+    def record_batch(
+        self,
+        bucket: Bucket,
+        size: int,
+        request_count: int,
+        timings: BatchTimings,
+        lane_id: int,
+        facts: BatchFacts = NO_BATCH_FACTS,
+    ) -> None:
         """Counts a batch that ran; those of one lane come in the order in which they ended.
 
         Args:
@@ -56,19 +80,28 @@ class ModelRecorder(Protocol):
             request_count: the requests that it joined.
             timings: its moments on the lane.
             lane_id: the lane.
+            facts: what a diagnosis wants to know beside them.
         """
 
 
 class NullModelRecorder:
     """A `ModelRecorder` that records nothing: metrics are off."""
 
-    def record_request(self, timings: StageTimings, rows: int) -> None:
+    def record_request(self, timings: StageTimings, rows: int, facts: RequestFacts = NO_FACTS) -> None:
         """Does nothing."""
 
     def record_failure(self, reason: str) -> None:
         """Does nothing."""
 
-    def record_batch(self, bucket: Bucket, size: int, request_count: int, timings: BatchTimings, lane_id: int) -> None:
+    def record_batch(
+        self,
+        bucket: Bucket,
+        size: int,
+        request_count: int,
+        timings: BatchTimings,
+        lane_id: int,
+        facts: BatchFacts = NO_BATCH_FACTS,
+    ) -> None:
         """Does nothing."""
 
 
@@ -93,12 +126,13 @@ class BufferedModelRecorder:
         self._failures = dict.fromkeys(REASONS, 0)
         self._bucket_indices: dict[tuple[int, DimSizes, Form], int] = {}
         self._bucket_labels: list[str] = []
+        self._buckets: list[Bucket | None] = []
         self._last_inference_unix_ms = 0
 
-    def record_request(self, timings: StageTimings, rows: int) -> None:
+    def record_request(self, timings: StageTimings, rows: int, facts: RequestFacts = NO_FACTS) -> None:
         """See `ModelRecorder`."""
         buffer = self._request_buffer
-        buffer.extend(_pack_request(*timings, rows))
+        buffer.extend(_pack_request(*timings, *facts, rows))
         if len(buffer) >= _MAX_REQUEST_BYTES:
             self._fold_unless_folding()
 
@@ -106,7 +140,15 @@ class BufferedModelRecorder:
         """See `ModelRecorder`."""
         self._failures[reason if reason in self._failures else INTERNAL] += 1
 
-    def record_batch(self, bucket: Bucket, size: int, request_count: int, timings: BatchTimings, lane_id: int) -> None:
+    def record_batch(
+        self,
+        bucket: Bucket,
+        size: int,
+        request_count: int,
+        timings: BatchTimings,
+        lane_id: int,
+        facts: BatchFacts = NO_BATCH_FACTS,
+    ) -> None:
         """See `ModelRecorder`."""
         padded_size = bucket.padded_size
         # A tuple is hashed and compared in C, a bucket in Python.
@@ -125,6 +167,8 @@ class BufferedModelRecorder:
                 timings.copied_in,
                 timings.computed,
                 timings.copied_out,
+                *facts,
+                *(_NO_DEVICE if (device := timings.device) is None else _device_columns(device)),
             )
         )
         self._last_inference_unix_ms = self._clock_unix_ms()
@@ -150,6 +194,7 @@ class BufferedModelRecorder:
                 batches=batches,
                 # The event loop may have met a bucket whose first batch is not folded yet.
                 bucket_labels=tuple(self._bucket_labels[: len(batches.bucket_dispatches)]),
+                buckets=tuple(self._buckets[: len(batches.bucket_dispatches)]),
                 last_inference_unix_ms=self._last_inference_unix_ms,
                 device=retired.plus(DeviceTotals.of(lanes)),
                 graphs_missing=graphs_missing(lanes),
@@ -161,6 +206,7 @@ class BufferedModelRecorder:
         index = min(len(self._bucket_labels), MAX_BUCKET_LABELS)
         if index == len(self._bucket_labels):
             self._bucket_labels.append(bucket.label if index < MAX_BUCKET_LABELS else OTHER_BUCKETS)
+            self._buckets.append(bucket if index < MAX_BUCKET_LABELS else None)
         if index < MAX_BUCKET_LABELS:
             self._bucket_indices[bucket.padded_size, bucket.dims, bucket.form] = index
         return index

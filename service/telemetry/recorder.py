@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from service.telemetry.collector import FiguresCollector
 from service.telemetry.device_totals import NO_TOTALS, DeviceTotals
 from service.telemetry.exposition import render
-from service.telemetry.figures import ModelGauges, ServerFigures
+from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.metrics import INTERNAL, LATENCY_BOUNDS_NS, REASONS
@@ -127,6 +127,18 @@ class Recorder:
             model = self._models.get((name, version))
         return ModelStatistics() if model is None else ModelStatistics.of(model.figures(None))
 
+    def model_figures(self, name: str, version: str) -> ModelFigures | None:
+        """Everything recorded so far for one model version; None if it was never loaded, or nothing is recorded."""
+        key = (name, version)
+        with self._models_lock:
+            model, gauges = self._models.get(key), self._gauges.get(key)
+            retired = self._retired.get(key, NO_TOTALS)
+        return None if model is None else model.figures(gauges, retired)
+
+    def loop_lag(self) -> Histograms:
+        """Lateness of the event loop so far, in nanoseconds."""
+        return self._loop_lag
+
     def _retire(self, key: tuple[str, str]) -> None:
         gauges = self._gauges.pop(key, None)
         if gauges is not None:
@@ -179,6 +191,14 @@ class NullRecorder(Recorder):
     def statistics(self, name: str, version: str) -> ModelStatistics:
         """All zero."""
         return ModelStatistics()
+
+    def model_figures(self, name: str, version: str) -> ModelFigures | None:
+        """Nothing."""
+        return None
+
+    def loop_lag(self) -> Histograms:
+        """Nothing."""
+        return Histograms.empty(LATENCY_BOUNDS_NS)
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
         """Nothing."""

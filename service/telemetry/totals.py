@@ -13,16 +13,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.requests import RequestFacts
 from service.telemetry.histogram import Histograms
 from service.telemetry.metrics import FILL_RATIO_BOUNDS, LANE_STAGES, LATENCY_BOUNDS_NS, SIZE_BOUNDS, STAGES
 
 Rows = NDArray[np.int64]
 
-REQUEST_ROW = Struct(f"{len(STAGES) + 1}q")
-"""The stages in nanoseconds, then the request's rows."""
+REQUEST_FACTS = RequestFacts._fields
+BATCH_FACTS = ("useful_volume", "is_cold", "is_timed", "h2d", "wait", "d2h", "enqueue")
+"""`BatchFacts`, then `DeviceTimings` after whether there are any."""
 
-BATCH_ROW = Struct("9q")
-"""Bucket's index, size, padded size, requests, lane; then started, copied_in, computed, copied_out in nanoseconds."""
+REQUEST_ROW = Struct(f"{len(STAGES) + len(REQUEST_FACTS) + 1}q")
+"""The stages in nanoseconds, then `REQUEST_FACTS`, then the request's rows."""
+
+BATCH_ROW = Struct(f"{9 + len(BATCH_FACTS)}q")
+"""Bucket's index, size, padded size, requests, lane; then started, copied_in, computed, copied_out in nanoseconds; then
+`BATCH_FACTS`."""
+
+FINE_RATIO = 1.05
+FINE_BOUNDS_NS = tuple(int(20_000 * FINE_RATIO**step) for step in range(317))
+"""From 20 microseconds to 100 seconds: fine enough for a percentile to be compared with another one."""
+
+_FACTS_FROM = 9
 
 _BOUNDS_ROWS = tuple(int(bound) for bound in SIZE_BOUNDS)
 
@@ -39,25 +51,39 @@ class RequestTotals:
     Attributes:
         durations: nanoseconds; a column per stage in the order of `STAGES`, then one for the whole request.
         rows: sum of their rows.
+        facts: int64[REQUEST_FACTS] sum of each.
+        fine: the durations of whole requests once more, in intervals of `FINE_BOUNDS_NS`.
     """
 
     durations: Histograms
     rows: int
+    facts: NDArray[np.int64]
+    fine: Histograms
 
     @classmethod
     def empty(cls) -> RequestTotals:
         """No requests yet."""
-        return cls(Histograms.empty(LATENCY_BOUNDS_NS, len(STAGES) + 1), 0)
+        return cls(
+            Histograms.empty(LATENCY_BOUNDS_NS, len(STAGES) + 1),
+            0,
+            np.zeros(len(REQUEST_FACTS), np.int64),
+            Histograms.empty(FINE_BOUNDS_NS),
+        )
 
     def plus(self, rows: Rows) -> RequestTotals:
         """These totals and more requests.
 
         Args:
-            rows: int64[n, stages + 1] as `REQUEST_ROW` packs them.
+            rows: int64[n, columns] as `REQUEST_ROW` packs them.
         """
-        durations = rows.copy()
-        durations[:, -1] = rows[:, :-1].sum(axis=1)
-        return RequestTotals(self.durations.plus(durations), self.rows + int(rows[:, -1].sum()))
+        durations = rows[:, : len(STAGES) + 1].copy()
+        durations[:, -1] = rows[:, : len(STAGES)].sum(axis=1)
+        return RequestTotals(
+            self.durations.plus(durations),
+            self.rows + int(rows[:, -1].sum()),
+            self.facts + rows[:, len(STAGES) : -1].sum(axis=0),
+            self.fine.plus(durations[:, -1:]),
+        )
 
     @property
     def count(self) -> int:
@@ -73,6 +99,10 @@ class RequestTotals:
         """Sum of their times in a stage, in nanoseconds."""
         return int(self.durations.sums[STAGES.index(stage)])
 
+    def fact(self, name: str) -> int:
+        """Sum of one of `REQUEST_FACTS`."""
+        return int(self.facts[REQUEST_FACTS.index(name)])
+
 
 class ExecutionTotals(NamedTuple):
     """Batches of one size: how many, and the sums of their phases in nanoseconds."""
@@ -84,7 +114,7 @@ class ExecutionTotals(NamedTuple):
 
 
 class LaneTotals(NamedTuple):
-    """One lane: nanoseconds during which it held a batch, and the moment at which the latest one ended."""
+    """One lane, or all as one: nanoseconds during which it was busy, and the moment at which the latest batch ended."""
 
     busy_ns: int = 0
     last_end_ns: int = 0
@@ -102,6 +132,9 @@ class BatchTotals:
         bucket_rows: int64[buckets] rows per bucket index, padding not counted.
         bucket_padded_rows: int64[buckets] rows per bucket index with padding.
         bucket_stages_ns: int64[buckets, 3] per bucket index the nanoseconds in each of `LANE_STAGES`.
+        bucket_facts: int64[buckets, BATCH_FACTS] per bucket index the sum of each.
+        bucket_cold_ns: int64[buckets] per bucket index the nanoseconds in `compute` of the cold ones.
+        computing: over all lanes, nanoseconds during which some batch was computed.
         lanes: per lane id.
         executions: per size of the batch in rows.
     """
@@ -113,6 +146,9 @@ class BatchTotals:
     bucket_rows: NDArray[np.int64]
     bucket_padded_rows: NDArray[np.int64]
     bucket_stages_ns: NDArray[np.int64]
+    bucket_facts: NDArray[np.int64]
+    bucket_cold_ns: NDArray[np.int64]
+    computing: LaneTotals
     lanes: Mapping[int, LaneTotals]
     executions: Mapping[int, ExecutionTotals]
 
@@ -127,6 +163,9 @@ class BatchTotals:
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
             np.zeros((0, len(LANE_STAGES)), np.int64),
+            np.zeros((0, len(BATCH_FACTS)), np.int64),
+            np.zeros(0, np.int64),
+            LaneTotals(),
             {},
             {},
         )
@@ -135,10 +174,13 @@ class BatchTotals:
         """These totals and more batches.
 
         Args:
-            rows: int64[n, 9] as `BATCH_ROW` packs them, in the order in which the batches ended.
+            rows: int64[n, columns] as `BATCH_ROW` packs them, in the order in which the batches ended.
         """
         bucket, size, padded_size = rows[:, 0], rows[:, 1], rows[:, 2]
-        stages_ns = np.diff(rows[:, 5:], axis=1)
+        stages_ns = np.diff(rows[:, 5:_FACTS_FROM], axis=1)
+        facts = rows[:, _FACTS_FROM:]
+        cold_ns = stages_ns[:, LANE_STAGES.index("compute")] * facts[:, BATCH_FACTS.index("is_cold")]
+        by_start = np.argsort(rows[:, 6], kind="stable")
         return BatchTotals(
             self.sizes.plus(rows[:, 1:2]),
             self.request_counts.plus(rows[:, 3:4]),
@@ -147,6 +189,9 @@ class BatchTotals:
             _add_per_index(self.bucket_rows, bucket, size),
             _add_per_index(self.bucket_padded_rows, bucket, padded_size),
             _add_per_index(self.bucket_stages_ns, bucket, stages_ns),
+            _add_per_index(self.bucket_facts, bucket, facts),
+            _add_per_index(self.bucket_cold_ns, bucket, cold_ns),
+            _add_union(self.computing, rows[by_start, 6], rows[by_start, 7]),
             _add_lanes(self.lanes, rows[:, 4], rows[:, 5], rows[:, 8]),
             _add_executions(self.executions, size, stages_ns),
         )
@@ -165,15 +210,18 @@ def _add_per_index(totals: NDArray[np.int64], index: Rows, amount: Rows) -> NDAr
 
 
 def _add_lanes(lanes: Mapping[int, LaneTotals], lane: Rows, started: Rows, ended: Rows) -> dict[int, LaneTotals]:
-    """Adds the union of each lane's batches: where two overlap, the second counts from the end of the first."""
     added = dict(lanes)
     for lane_id in np.unique(lane).tolist():
-        before = added.get(lane_id, LaneTotals())
         own = lane == lane_id
-        free_from = np.maximum.accumulate(np.concatenate(([before.last_end_ns], ended[own])))
-        busy_ns = np.maximum(ended[own] - np.maximum(started[own], free_from[:-1]), 0).sum()
-        added[lane_id] = LaneTotals(before.busy_ns + int(busy_ns), int(free_from[-1]))
+        added[lane_id] = _add_union(added.get(lane_id, LaneTotals()), started[own], ended[own])
     return added
+
+
+def _add_union(before: LaneTotals, started: Rows, ended: Rows) -> LaneTotals:
+    """Adds the union of intervals: where two overlap, the second counts from the end of the first."""
+    free_from = np.maximum.accumulate(np.concatenate(([before.last_end_ns], ended)))
+    busy_ns = np.maximum(ended - np.maximum(started, free_from[:-1]), 0).sum()
+    return LaneTotals(before.busy_ns + int(busy_ns), int(free_from[-1]))
 
 
 def _add_executions(executions: Mapping[int, ExecutionTotals], size: Rows, phases: Rows) -> dict[int, ExecutionTotals]:

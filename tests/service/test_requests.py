@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.requests import StageTimings, Stamps
+from service.requests import StageTimings, Stamps, waits
 from tests.doubles.requests import make_request
 
 IN_ORDER = (
@@ -24,10 +24,21 @@ IN_ORDER = (
 )
 
 
+WITHIN_STAGES = ("formed", "uploaded")
+
+
 def test_stamps_are_unset_but_for_the_first() -> None:
     stamps = Stamps(7)
-    assert [getattr(stamps, name) for name in IN_ORDER] == [7] + [0] * 11
-    assert sorted(Stamps.__slots__) == sorted(IN_ORDER)
+    assert [getattr(stamps, name) for name in (*IN_ORDER, *WITHIN_STAGES)] == [7] + [0] * 13
+    assert sorted(Stamps.__slots__) == sorted((*IN_ORDER, *WITHIN_STAGES))
+
+
+def test_waits_are_parts_of_stages_and_zero_where_nobody_noted_them() -> None:
+    stamps = Stamps(0)
+    stamps.prepared, stamps.dispatched, stamps.started, stamps.copied_in = 10, 20, 30, 47
+    assert waits(stamps) == (0, 0)
+    stamps.formed, stamps.uploaded = 14, 40
+    assert waits(stamps) == (4, 7)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=len(IN_ORDER), max_size=len(IN_ORDER)).map(sorted))

@@ -133,8 +133,23 @@ def test_the_null_recorder_records_nothing():
     recorder.record_unattributed("not_found")
     recorder.record_loop_lag(1)
     recorder.forget("m", "1")
+    assert recorder.model_figures("m", "1") is None
+    assert recorder.loop_lag().count() == 0
     figures = recorder.figures()
     assert (figures.models, figures.loop_lag.count()) == ((), 0)
     assert figures.unattributed_failures == dict.fromkeys(REASONS, 0)
     assert recorder.statistics("m", "1") == ModelStatistics()
     assert recorder.expose()[0] == b""
+
+
+def test_figures_of_one_model_alone(recorder):
+    recorder.for_model("m", "1", gauges()).record_request(TIMINGS, 3)
+    figures = recorder.model_figures("m", "1")
+    assert figures is not None
+    assert figures.requests.rows == 3
+    assert recorder.model_figures("m", "2") is None
+
+
+def test_the_loop_s_lateness_can_be_asked_for(recorder):
+    recorder.record_loop_lag(3_000_000)
+    assert recorder.loop_lag().sums == (3_000_000,)

@@ -3,8 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.requests import RequestFacts
 from service.telemetry.metrics import LANE_STAGES, STAGES
 from service.telemetry.totals import (
+    BATCH_FACTS,
     BATCH_ROW,
     REQUEST_ROW,
     BatchTotals,
@@ -14,17 +16,20 @@ from service.telemetry.totals import (
     as_rows,
 )
 
+NO_BATCH_FACTS = (0,) * len(BATCH_FACTS)
+FACTS = RequestFacts(formation=1, lane_wait=2, is_json=1, body_bytes=30, answer_bytes=40, encode=5)
+
 
 def requests(*rows):
-    return as_rows(bytearray(b"".join(REQUEST_ROW.pack(*stages, count) for stages, count in rows)), REQUEST_ROW)
+    return as_rows(bytearray(b"".join(REQUEST_ROW.pack(*stages, *FACTS, count) for stages, count in rows)), REQUEST_ROW)
 
 
 def batches(*rows):
     return as_rows(bytearray(b"".join(BATCH_ROW.pack(*row) for row in rows)), BATCH_ROW)
 
 
-def batch(*, index=0, size=3, padded_size=4, count=2, lane=0, at=(100, 110, 150, 155)):
-    return (index, size, padded_size, count, lane, *at)
+def batch(*, index=0, size=3, padded_size=4, count=2, lane=0, at=(100, 110, 150, 155), facts=NO_BATCH_FACTS):
+    return (index, size, padded_size, count, lane, *at, *facts)
 
 
 def test_requests_sum_by_stage_and_over_all_stages():
@@ -40,6 +45,37 @@ def test_folding_a_request_leaves_its_row_alone():
     rows = requests((range(len(STAGES)), 7))
     RequestTotals.empty().plus(rows)
     assert rows[0, -1] == 7
+
+
+def test_facts_of_requests_are_summed():
+    stages = range(len(STAGES))
+    totals = RequestTotals.empty().plus(requests((stages, 2), (stages, 3)))
+    assert {name: totals.fact(name) for name in RequestFacts._fields} == {
+        name: 2 * value for name, value in FACTS._asdict().items()
+    }
+
+
+def test_whole_durations_are_counted_finely():
+    rows = requests(([1_000_000, *[0] * (len(STAGES) - 1)], 1), ([0, 1_040_000, *[0] * (len(STAGES) - 2)], 1))
+    fine = RequestTotals.empty().plus(rows).fine
+    filled = np.flatnonzero(fine.counts[0])
+    assert fine.count() == 2
+    assert len(filled) == 2 or fine.counts[0][filled].tolist() == [2]
+    assert fine.bounds[filled[0] - 1] < 1_000_000 <= fine.bounds[filled[0]]
+
+
+def test_facts_of_batches_by_bucket_and_time_of_the_cold_ones():
+    cold, warm = (5, 1, 1, 10, 20, 30, 40), (7, 0, 0, 0, 0, 0, 0)
+    totals = BatchTotals.empty().plus(batches(batch(index=1, facts=cold), batch(index=1, facts=warm)))
+    totals = totals.plus(batches(batch(index=0, facts=warm)))
+    assert totals.bucket_facts.tolist() == [list(warm), [12, 1, 1, 10, 20, 30, 40]]
+    assert totals.bucket_cold_ns.tolist() == [0, 40]
+
+
+def test_time_of_computing_is_the_union_over_lanes():
+    rows = [batch(lane=0, at=(0, 10, 30, 31)), batch(lane=1, at=(0, 20, 40, 41)), batch(lane=0, at=(0, 50, 60, 61))]
+    totals = BatchTotals.empty().plus(batches(*rows)).plus(batches(batch(lane=1, at=(0, 55, 75, 80))))
+    assert totals.computing == LaneTotals(30 + 10 + 15, 75)
 
 
 def test_batches_by_bucket():
