@@ -276,6 +276,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         self._set_timer("close", CLOSE_TIMEOUT_S, self._transport.close)
         if self._is_deaf:
             self._reader.close()
+            self._transport.write_eof()  # its answer would not be heard, so the client need not wait for the end
         else:
             self._take_events()
         self._resume_reading()

@@ -152,6 +152,7 @@ async def test_a_violation_ends_the_connection_and_what_follows_is_thrown_away(
     assert connection.closed_with is not None
     assert connection.closed_with.code == code
     assert connection.budget.held_bytes == 0
+    assert connection.transport.has_ended
     assert not connection.transport.is_closed
     connection.loop.fire(CLOSE_TIMEOUT_S)
     assert connection.transport.is_closed
