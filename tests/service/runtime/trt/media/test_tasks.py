@@ -43,6 +43,16 @@ def detector(dims: tuple[Any, ...] = ("n", 6, 100), dtype: DType = DType.FP32, *
     )
 
 
+def classifier_of(preprocess: PreprocessCard, batch_sizes: tuple[int, ...]) -> ModelSpec:
+    return build_spec(
+        ModelCard(name="shapes", task="classify", preprocess=preprocess, bucket_sizes={"batch": batch_sizes}),
+        version="1",
+        platform="tensorrt_plan",
+        inputs=(image_tensor(),),
+        outputs=(TensorSpec("scores", DType.FP32, ("n", 4)),),
+    )
+
+
 def test_a_classifier_is_asked_for_its_best_classes(tmp_path: Path) -> None:
     loaded = load(make_spec(), tmp_path)
     assert loaded is not None
@@ -129,6 +139,10 @@ def test_examples_exist_whatever_the_limit(tmp_path: Path, pixels: int) -> None:
         (detector(("n", 6, (1 << 20) + 1)), "1048577 candidates"),
         (text_spec(output=TensorSpec("hidden", DType.FP64, ("n", "sequence", 2))), "are FP64 of size 2"),
         (text_spec(sizes=None), "sequence have no sizes in .buckets."),
+        (
+            classifier_of(PreprocessCard(device_image_pixels=1 << 26), (2, 4)),
+            r"the smallest batch has 2 rows of \d+ bytes, and 268435456 bytes are there",
+        ),
     ],
 )
 def test_models_that_the_kernels_do_not_fit(
