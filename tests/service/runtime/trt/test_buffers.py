@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.errors import DeviceError
 from service.runtime.cuda.device import Cuda, LiveCounts
-from service.runtime.trt.buffers import ALIGNMENT_BYTES, BufferSet, Layout
+from service.runtime.trt.buffers import ALIGNMENT_BYTES, BufferSet, Layout, MediaBytes
 from service.tensors import DType, TensorSpec, element_count
 from tests.doubles.fake_cuda import FakeCuda
 
@@ -44,5 +44,18 @@ def test_closing_twice() -> None:
     buffers = BufferSet(cuda, input_bytes=10, output_bytes=20)
     assert cuda.live.device_bytes == cuda.live.pinned_bytes == 30
     buffers.close()
+    buffers.close()
+    assert cuda.live == LiveCounts()
+
+
+def test_media_share_what_they_can_with_tensors() -> None:
+    """Pinned memory serves either; on the device media have memory of their own, but for what the engine reads."""
+    cuda = Cuda(FakeCuda())
+    media = MediaBytes(upload=100, inputs=15, device=70, results=5)
+    buffers = BufferSet(cuda, input_bytes=10, output_bytes=20, media=media)
+    assert (buffers.pinned_inputs.nbytes, buffers.device_inputs.nbytes) == (100, 15)
+    assert (buffers.pinned_outputs.nbytes, buffers.device_outputs.nbytes) == (20, 20)
+    assert buffers.device_media is not None
+    assert buffers.device_bytes == cuda.live.device_bytes == 15 + 20 + 70
     buffers.close()
     assert cuda.live == LiveCounts()
