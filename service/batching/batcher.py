@@ -17,10 +17,13 @@ from service.batching.lane_pool import LanePool, Outcome
 from service.batching.pending import Pending, PendingState
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
-from service.buckets import Bucket, CostTable, Form, Home, Unserved
-from service.errors import ClientGone, DeadlineExceeded, DeviceError, NotReady, Overloaded, ServiceError, ShuttingDown
+from service.batching.queue_watch import QueueWatch, stamp_lane_times
+from service.batching.refusals import expired, too_late, unserved_shape
+from service.buckets import Bucket, CostTable, Home, Unserved
+from service.errors import ClientGone, DeviceError, NotReady, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
+from service.telemetry.activity import Activity
 from service.telemetry.recorder import ModelRecorder
 from service.units import NS_PER_MS, NS_PER_S
 
@@ -44,6 +47,7 @@ class Batcher:
         self._clock = clock
         self._pool = LanePool(backend, self._on_done)
         self._queue = RequestQueue(backend.spec.card.batching, model=backend.spec.name)
+        self._watch = QueueWatch(Activity(clock()), is_exact=backend.spec.buckets.is_exact)
         self._lane_depth = backend.lane_depth
         self._lanes_in_flight: list[int] = []
         self._lanes_free_at_ns: list[int] = []
@@ -68,6 +72,11 @@ class Batcher:
     def pool(self) -> LanePool:
         """The lanes, for warm-up and probes; blocking, so never used on the event loop."""
         return self._pool
+
+    @property
+    def activity(self) -> Activity:
+        """What a diagnosis wants to know of its requests."""
+        return self._watch.activity
 
     @property
     def queued_requests(self) -> int:
@@ -138,17 +147,13 @@ class Batcher:
             raise self._refusal or NotReady(f"model '{self._spec.name}' is not started")
         home = rules.buckets.home(request.rows, request.dims, request.form)
         if home is None:
-            raise self._unserved_shape(request)
+            raise unserved_shape(self._spec, self._unserved, request)
         now_ns = self._clock()
+        self._watch.activity.arrivals.add(now_ns, request.rows, request.dims)
         wait_ns = self._predicted_wait_ns(request.priority, now_ns)
         self._queue.check_room(request.nbytes, retry_after_s=wait_ns / NS_PER_S)
         if now_ns + wait_ns > request.deadline_ns:
-            allowed_ms = max(0, request.deadline_ns - now_ns) / NS_PER_MS
-            raise Overloaded(
-                f"model '{self._spec.name}' is {wait_ns / NS_PER_MS:.0f} ms behind, this request allows "
-                f"{allowed_ms:.0f} ms; allow a longer timeout or send less at once",
-                retry_after_s=wait_ns / NS_PER_S,
-            )
+            raise too_late(self._spec.name, wait_ns, request.deadline_ns - now_ns)
         self._sequence += 1
         item = Pending(
             request,
@@ -159,6 +164,7 @@ class Batcher:
             future=loop.create_future(),
         )
         self._queue.add(item)
+        self._watch.queued(item)
         self._schedule_step(loop)
         return item
 
@@ -178,6 +184,7 @@ class Batcher:
         """Drops a waiting request whose client has gone; False if it is already on a lane or answered."""
         if not self._queue.discard(item):
             return False
+        self._watch.left((item,), self._clock())
         _fail(item, ClientGone("the client closed its connection"))
         self._check_drained()
         return True
@@ -193,7 +200,9 @@ class Batcher:
         try:
             await asyncio.wait_for(self._drained.wait(), timeout_s)
         except asyncio.TimeoutError:
-            for item in list(self._queue):
+            waiting = list(self._queue)
+            self._watch.left(waiting, self._clock())
+            for item in waiting:
                 self._queue.discard(item)
                 _fail(item, ShuttingDown(f"model '{self._spec.name}' stopped before this request could run"))
         self._is_closing = True
@@ -224,22 +233,6 @@ class Batcher:
         """
         self._pool.close()
 
-    def _unserved_shape(self, request: InferenceRequest) -> NotReady:
-        buckets, form = self._spec.buckets, request.form
-        padded_size, dims = buckets.padded_size(request.rows, form), buckets.padded_dims(request.dims)
-        assert dims is not None, "the request's dims were validated before it was submitted"
-        if padded_size is None:
-            assert form is Form.MEDIA, "and so were the rows of tensors"
-            return NotReady(
-                f"model '{self._spec.name}' takes {request.rows} rows of media in no batch: it serves the sizes "
-                f"{list(buckets.sizes_of(form))} in this form; send fewer rows, or tensors"
-            )
-        bucket = Bucket(padded_size, dims, form)
-        return NotReady(
-            f"model '{self._spec.name}' does not serve bucket {bucket.label}, nor one that could stand in for it: "
-            f"{self._unserved[bucket].detail}; POST /v2/repository/index tells all that it lacks"
-        )
-
     def _predicted_wait_ns(self, priority: int, now_ns: int) -> float:
         """When a lane would reach a new request of `priority`: the waiting and running work, spread over the lanes."""
         running_ns = sum(max(0, free_at_ns - now_ns) for free_at_ns in self._lanes_free_at_ns)
@@ -260,21 +253,24 @@ class Batcher:
         assert rules is not None, "nothing can be queued before start()"
         wake_at_ns = NO_DEADLINE_NS
         now_ns = self._clock()
+        self._watch.step_began(now_ns)
         if now_ns >= self._queue.earliest_deadline_ns:
             self._expire(now_ns)
         while len(self._queue):
             action = next_action(self._queue.groups, self._lanes_in_flight, now_ns, rules)
+            if isinstance(action, WaitUntil):
+                wake_at_ns = action.at_ns
+                self._watch.kept_open(now_ns)
             if not isinstance(action, Dispatch):
-                wake_at_ns = action.at_ns if isinstance(action, WaitUntil) else wake_at_ns
                 break
             self._dispatch(action, rules, now_ns)
         if len(self._queue):
             self._wake_by(min(wake_at_ns, self._queue.earliest_deadline_ns))
+        self._watch.activity.batcher_ns += self._clock() - now_ns
 
     def _dispatch(self, action: Dispatch, rules: Rules, now_ns: int) -> None:
         self._queue.take(action.items)
-        for item in action.items:
-            item.request.stamps.dispatched = now_ns
+        self._watch.dispatched(action.items, now_ns)
         self._hand_over(action, rules, now_ns)
 
     def _hand_over(self, action: Dispatch, rules: Rules, now_ns: int) -> None:
@@ -332,29 +328,21 @@ class Batcher:
     def _resolve(self, batch: Batch, items: tuple[Pending, ...], result: BatchResult, lane_id: int) -> None:
         timings = result.timings
         completed_ns = self._clock()
+        stamp_lane_times(items, timings, completed_ns)
         for item, outputs in zip(items, result.outputs, strict=True):
-            stamps = item.request.stamps
-            stamps.started = timings.started
-            stamps.copied_in = timings.copied_in
-            stamps.computed = timings.computed
-            stamps.copied_out = timings.copied_out
-            stamps.completed = completed_ns
             item.state = PendingState.DONE
             if not item.future.done():
                 item.future.set_result(outputs)
         assert self._recorder is not None, "only a started batcher dispatches"
-        self._recorder.record_batch(batch.bucket, batch.size, len(items), timings, lane_id)
+        facts = self._watch.batch_facts(batch, lane_id)
+        self._recorder.record_batch(batch.bucket, batch.size, len(items), timings, lane_id, facts)
+        self._watch.activity.batcher_ns += self._clock() - completed_ns
 
     def _expire(self, now_ns: int) -> None:
-        for item in self._queue.expire(now_ns):
-            waited_ms = (now_ns - item.queued_ns) / NS_PER_MS
-            _fail(
-                item,
-                DeadlineExceeded(
-                    f"Request timeout expired: it waited {waited_ms:.0f} ms for model '{self._spec.name}' and was not "
-                    "run; allow a longer timeout or send less at once"
-                ),
-            )
+        late = self._queue.expire(now_ns)
+        self._watch.left(late, now_ns)
+        for item in late:
+            _fail(item, expired(self._spec.name, now_ns - item.queued_ns))
         self._check_drained()
 
     def _wake_by(self, at_ns: int) -> None:

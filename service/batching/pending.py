@@ -28,12 +28,24 @@ class Pending:
         rows: rows it adds to a batch.
         work_ns: what those rows cost in their own best bucket.
         queued_ns: when it entered the queue.
+        kept_open_ns: how long batches had been kept open by then, in all.
         deadline_ns: when it must have been dispatched.
         future: resolves to the request's outputs, or to the error that ended it.
         state: where it is.
     """
 
-    __slots__ = ("deadline_ns", "future", "home", "order", "queued_ns", "request", "rows", "state", "work_ns")
+    __slots__ = (
+        "deadline_ns",
+        "future",
+        "home",
+        "kept_open_ns",
+        "order",
+        "queued_ns",
+        "request",
+        "rows",
+        "state",
+        "work_ns",
+    )
 
     def __init__(
         self,
@@ -51,6 +63,7 @@ class Pending:
         self.rows = request.rows
         self.work_ns = work_ns
         self.queued_ns = queued_ns
+        self.kept_open_ns = 0
         self.deadline_ns = request.deadline_ns
         self.future = future
         self.state = PendingState.QUEUED
