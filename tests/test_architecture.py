@@ -70,6 +70,7 @@ def import_without(blocked: tuple[str, ...], modules: tuple[str, ...]) -> subpro
         ),
         pytest.param(DEVICE_TASKS, (*DEVICES, *WEB), id="device tasks"),
         pytest.param(modules_in("service/diagnosis"), (*DEVICES, *WEB, "cv2", "prometheus_client"), id="diagnosis"),
+        pytest.param(modules_in("service/layers"), (*DEVICES, *WEB, "cv2"), id="layers"),
         pytest.param(modules_in("service/telemetry"), (*DEVICES, *WEB, "cv2"), id="telemetry"),
         pytest.param(modules_in("service/api"), DEVICES, id="api"),
         pytest.param(modules_in("service/runtime/cuda"), (*DEVICES, *WEB, "cv2"), id="cuda"),

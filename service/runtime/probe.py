@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from service.runtime.layer_trace import LayerTrace
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchTimes:
@@ -20,7 +22,22 @@ class LaunchTimes:
     host_ns: float
 
 
-class Probe(Protocol):
+class LayerProbe(Protocol):
+    """One bucket whose layers are timed one by one, made, used and closed on one thread; requests never meet it."""
+
+    def layers(self, runs: int) -> LayerTrace:
+        """Times every layer in `runs` executions, and whole executions between them; of media the engine's alone.
+
+        Raises:
+            ExecutionFailed: the model does not run, or the runtime's profiler tells nothing.
+            ModelLoadFailed: it does not open a second time.
+        """
+
+    def close(self) -> None:
+        """Frees what it holds; idempotent."""
+
+
+class Probe(LayerProbe, Protocol):
     """One bucket on a device, made, used and closed on one thread; requests never meet it."""
 
     def replay(self, launches: int) -> LaunchTimes | None:
@@ -34,6 +51,3 @@ class Probe(Protocol):
 
     def d2h(self, launches: int) -> LaunchTimes:
         """Times `launches` downloads of its outputs, to pinned memory."""
-
-    def close(self) -> None:
-        """Frees what it holds; idempotent."""

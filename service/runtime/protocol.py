@@ -9,7 +9,7 @@ from service.buckets import Bucket
 from service.device_figures import LaneFigures
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult
-from service.runtime.probe import Probe
+from service.runtime.probe import LayerProbe, Probe
 from service.tensors import HostArray
 
 Ticket: TypeAlias = object
@@ -84,6 +84,13 @@ class Backend(Protocol):
 
     def create_probe(self, bucket: Bucket) -> Probe | None:
         """Makes a probe of one bucket on the calling thread, which will own it; None where there is no device."""
+
+    def create_layer_probe(self, bucket: Bucket) -> LayerProbe:
+        """Makes what times one bucket's layers, on the calling thread, which will own it.
+
+        Raises:
+            ModelLoadFailed, ExecutionFailed, DeviceError: the model does not open, or does not run in this bucket.
+        """
 
     def register(self, host: HostArray) -> AbstractContextManager[object]:
         """Lets the device read requests' rows in `host` by itself, until the context manager is left.

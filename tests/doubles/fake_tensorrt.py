@@ -12,7 +12,14 @@ from typing import Any
 from tests.doubles.fake_cuda import FakeCuda
 from tests.doubles.fake_tensorrt_builder import add_builder
 from tests.doubles.fake_tensorrt_context import IExecutionContext
-from tests.doubles.fake_tensorrt_engine import ICudaEngine, IErrorRecorder, IOutputAllocator, Logger, Runtime
+from tests.doubles.fake_tensorrt_engine import (
+    ICudaEngine,
+    IErrorRecorder,
+    IOutputAllocator,
+    IProfiler,
+    Logger,
+    Runtime,
+)
 from tests.doubles.fake_tensorrt_types import (
     DataType,
     ExecutionContextAllocationStrategy,
@@ -32,6 +39,7 @@ def fake_tensorrt(cuda: FakeCuda, generation: str = "10") -> Any:
         Logger=Logger,
         IErrorRecorder=IErrorRecorder,
         IOutputAllocator=IOutputAllocator,
+        IProfiler=IProfiler,
         Runtime=lambda logger: Runtime(world, logger),
         ICudaEngine=surface(ICudaEngine, world),
         IExecutionContext=surface(IExecutionContext, world),

@@ -33,6 +33,9 @@ class IExecutionContext:
         self._allocators: dict[str, Any] = {}
         self._scratch: tuple[int, int] | None = None
         self._is_warm = False
+        self._profiler: Any = None
+        self._told_of: tuple[int, bool] | None = None
+        self.enqueue_emits_profile = True
         self._device = world.take_memory(engine._model.persistent_bytes)
         self.active_optimization_profile = -1
         if engine._shares_profiles() or not engine._users.get(0):
@@ -132,10 +135,33 @@ class IExecutionContext:
             self._engine._complain("operation not permitted when stream is capturing")
             return False
         self._is_warm = True
+        if self._profiler is not None:
+            assert not self.enqueue_emits_profile, "every enqueue would wait for its own work"
+            self._told_of = stream, is_capturing
         if model.data_dependent and not self._place_outputs(stream):
             return False
         kernel = self._kernel(model.replay_error if is_capturing else 0)
         return not self._world.cuda.launch_kernel(stream, kernel)
+
+    @property
+    def profiler(self) -> Any:
+        return self._profiler
+
+    @profiler.setter
+    def profiler(self, profiler: Any) -> None:
+        assert self._profiler is None, "every further profiler would live as long as the context"
+        assert profiler._is_initialised
+        self._profiler = profiler
+
+    def report_to_profiler(self) -> bool:
+        """Of the latest enqueue with a profiler, or the graph that it was captured into; its stream must be there."""
+        silent = self._world.faults.reports
+        if self._told_of is None or silent == "all" or (silent == "replays" and self._told_of[1]):
+            return False
+        self._world.cuda._stream(self._told_of[0])
+        suffix = f" [profile {self.active_optimization_profile}]" if self.active_optimization_profile else ""
+        self._profiler.report_layer_time(f"{self._engine._model.program}{suffix}", self._world.layer_ms())
+        return True
 
     @property
     def _needed(self) -> int:

@@ -45,6 +45,10 @@ class IOutputAllocator(IErrorRecorder):
     """Base of output allocators, which must be initialised too."""
 
 
+class IProfiler(IErrorRecorder):
+    """Base of profilers, likewise."""
+
+
 class Runtime:
     """Deserialises plans."""
 
@@ -88,6 +92,7 @@ class ICudaEngine:
         self._users: dict[int, int] = {}
         self.num_io_tensors = len(self._tensors)
         self.num_optimization_profiles = len(model.profiles)
+        self.num_aux_streams = 0
         self._device = world.take_memory(model.weights_bytes)
 
     def __del__(self) -> None:

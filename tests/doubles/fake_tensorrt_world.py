@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ MISSING: Mapping[str, set[str]] = {
 
 @dataclass
 class Faults:
-    """What goes wrong next; set by tests."""
+    """What goes wrong next; set by tests. `reports` says of which runs profilers hear nothing: `replays` or `all`."""
 
     runtime: bool = False
     engine: str = ""
@@ -50,6 +50,7 @@ class Faults:
     shapes: str = ""
     enqueues: int = 0
     addresses: frozenset[str] = frozenset()
+    reports: str = ""
 
 
 @dataclass
@@ -80,6 +81,7 @@ class World:
     faults: Faults = field(default_factory=Faults)
     deaths: list[str] = field(default_factory=list)
     static_contexts: int = 0
+    layer_ms: Callable[[], float] = lambda: 0.5
     building: Building = field(default_factory=Building)
 
     def take_memory(self, nbytes: int) -> int:

@@ -11,6 +11,7 @@ from service.cards import LanesCard, ModelCard, PrecisionCard
 from service.errors import ModelLoadFailed
 from service.models import ONNX_PLATFORM, ModelSpec, build_spec
 from service.runtime.onnx.lane import OnnxLane
+from service.runtime.onnx.probe import OnnxLayerProbe
 from service.runtime.onnx.runs import has_text
 from service.runtime.onnx.session import input_tensors, open_session, output_tensors
 from service.runtime.probe import Probe
@@ -95,6 +96,10 @@ class OnnxBackend:
     def create_probe(self, bucket: Bucket) -> Probe | None:
         """None: there is no device."""
         return None
+
+    def create_layer_probe(self, bucket: Bucket) -> OnnxLayerProbe:
+        """Makes what times the model's nodes in one bucket, with a lane's threads."""
+        return OnnxLayerProbe(self._model_path, self._spec, bucket, threads=self._threads_per_lane)
 
     def register(self, host: HostArray) -> AbstractContextManager[object]:
         """Nothing: there is no device."""

@@ -38,13 +38,16 @@ _LOG_FATAL = 4
 _SOURCE_PATH = re.compile(r"/\S+\.(?:h|hpp|cc|cpp)(?::\d+)?\s*")
 
 
-def open_session(model_path: Path, *, threads: int, is_optimized: bool = True) -> InferenceSession:
+def open_session(
+    model_path: Path, *, threads: int, is_optimized: bool = True, profile_prefix: str | None = None
+) -> InferenceSession:
     """Loads a model on the CPU; the session may then be used by the calling thread alone.
 
     Args:
         model_path: the ONNX file.
         threads: intra-op threads, the calling thread among them.
         is_optimized: False where only the model's tensors are of interest, which is quicker.
+        profile_prefix: path, without its end, of the file that the session's profiler writes; None for no profiler.
 
     Raises:
         ModelLoadFailed: ONNX Runtime is not installed, or refuses the model.
@@ -61,6 +64,9 @@ def open_session(model_path: Path, *, threads: int, is_optimized: bool = True) -
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     # A run that fails raises; logged too, every bad index of any client would be lines on standard error.
     options.log_severity_level = _LOG_FATAL
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile_prefix
     if not is_optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     # The lane shares its cores with the event loop: a pool that spins wins where nobody else wants the

@@ -204,6 +204,10 @@ class TensorRTBackend:
         media = self._media if bucket.form is Form.MEDIA else None
         return TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, media=media)
 
+    def create_layer_probe(self, bucket: Bucket) -> TensorRTProbe:
+        """As `create_probe`."""
+        return self.create_probe(bucket)
+
     def register(self, host: HostArray) -> HostRegistration:
         """Page-locks `host` for this process's GPUs, on any thread.
 

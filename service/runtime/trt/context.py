@@ -114,6 +114,21 @@ class Context:
         """Lets an engine inspector tell the shapes and layouts of this context."""
         inspector.execution_context = self._native
 
+    def attach_profiler(self, profiler: Any) -> None:
+        """Has the times of all layers told to `profiler`, an `IProfiler`; once in a context's life, before a capture.
+
+        They are told when `report_layers` asks for them: by default TensorRT would wait within every enqueue.
+        """
+        self._native.profiler = profiler
+        self._native.enqueue_emits_profile = False
+
+    def report_layers(self) -> bool:
+        """Tells the profiler of the latest run, or of the latest replay of a graph captured from here; once it is done.
+
+        The stream of the latest enqueue must still exist. False where TensorRT has nothing to tell.
+        """
+        return bool(self._native.report_to_profiler())
+
     def enqueue(self, *, stream: Stream) -> bool:
         """Gives the work to `stream` without waiting for it; False if TensorRT refuses."""
         return bool(self._native.execute_async_v3(stream.handle))

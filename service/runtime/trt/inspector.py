@@ -51,12 +51,12 @@ class LayerInfo:
     @property
     def inputs(self) -> tuple[LayerTensor, ...]:
         """What it reads; empty where the engine was built to keep names alone."""
-        return tuple(map(_layer_tensor, self.details.get("Inputs", ())))
+        return tuple(map(layer_tensor, self.details.get("Inputs", ())))
 
     @property
     def outputs(self) -> tuple[LayerTensor, ...]:
         """What it writes; likewise."""
-        return tuple(map(_layer_tensor, self.details.get("Outputs", ())))
+        return tuple(map(layer_tensor, self.details.get("Outputs", ())))
 
     @property
     def tactic(self) -> str:
@@ -123,18 +123,27 @@ def _layer(layer: str | Mapping[str, Any]) -> LayerInfo:
     return LayerInfo(str(layer["Name"]), str(layer.get("LayerType", "")), layer)
 
 
-def _layer_tensor(tensor: Mapping[str, Any]) -> LayerTensor:
-    """Until version 10 type and layout are one text, such as `Row major linear FP16 format`, from 11 on two."""
+def layer_tensor(tensor: Mapping[str, Any]) -> LayerTensor:
+    """One tensor of a layer: until version 10 type and layout are one text, such as `Row major linear FP16 format`."""
     layout = str(tensor.get("Format/Datatype", tensor.get("Format", "")))
-    words = str(tensor.get("Datatype", tensor.get("DataType", layout)))
-    found = _TYPE.search(words)
-    dtype = found[0].upper() if found else ""
     return LayerTensor(
         name=str(tensor.get("Name", "")),
         dims=tuple(map(int, tensor.get("Dimensions", ()))),
-        dtype=_TYPE_WORDS.get(dtype, dtype),
+        dtype=data_type(str(tensor.get("Datatype", tensor.get("DataType", layout)))),
         format=layout,
     )
+
+
+def data_type(words: str) -> str:
+    """The type that `words` name, such as `FP16` of `Half` or of `Row major linear FP16 format`; empty if none."""
+    found = _TYPE.search(words)
+    dtype = found[0].upper() if found else ""
+    return _TYPE_WORDS.get(dtype, dtype)
+
+
+def without_profile(name: str) -> str:
+    """A layer's name without the number of its profile."""
+    return _PROFILE.sub("", name)
 
 
 def _tensors(content: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,20 +9,26 @@ from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 
+from service.buckets import Form
 from service.models import ModelSpec
 from service.requests import Clock
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Event, Stream
+from service.runtime.layer_trace import LayerTrace
 from service.runtime.probe import LaunchTimes
 from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
 from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
+from service.runtime.trt.layer_times import Subject, trace_layers
 from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.runs import BucketRun
+
+SPAN_LAUNCHES = 5
+"""Launches without the profiler between two runs with it: enough that the launch itself does not count."""
 
 ROUND_LAUNCHES = 50
 """Launches between two syncs: few enough for the driver's queue, which makes a launch wait once it is full."""
@@ -35,8 +41,11 @@ class TensorRTProbe:
         graph_miss: why the bucket has no graph, or None.
     """
 
-    def __init__(self, run: Run, chain: Chain, events: tuple[Event, Event], stack: ExitStack, clock: Clock) -> None:
+    def __init__(
+        self, run: Run, chain: Chain, subject: Subject, events: tuple[Event, Event], stack: ExitStack, clock: Clock
+    ) -> None:
         self._run = run
+        self._subject = subject
         self._chain = chain
         self._stream = chain.stream
         self._begun, self._ended = events
@@ -90,7 +99,8 @@ class TensorRTProbe:
             chain = Chain(cuda, run, stream=stream)
             stack.callback(chain.close_graph)
             miss = chain.warm_up()
-            probe = cls(run, chain, (events[0], events[1]), stack.pop_all(), clock)
+            subject = Subject(cuda, engine, spec, shapes, buffers, scratch, stream)
+            probe = cls(run, chain, subject, (events[0], events[1]), stack.pop_all(), clock)
         probe.graph_miss = None if miss is None else miss.detail
         return probe
 
@@ -110,6 +120,19 @@ class TensorRTProbe:
         """Times downloads of the bucket's outputs to pinned memory."""
         return self._timed(partial(self._run.download, stream=self._stream), launches)
 
+    def layers(self, runs: int) -> LayerTrace:
+        """Times the engine's layers, in a context and a graph of their own; of media those of the engine alone.
+
+        Raises:
+            ModelLoadFailed, ExecutionFailed, DeviceError: as `trace_layers`.
+        """
+        subject, plain = self._subject, self._chain
+        with ExitStack() as stack:
+            if subject.shapes.bucket.form is Form.MEDIA:
+                plain = self._engine_alone(stack)
+            launch = plain.execute_eagerly if plain.graph is None else plain.replay
+            return trace_layers(subject, runs, lambda: self._round(launch, SPAN_LAUNCHES, []) / SPAN_LAUNCHES)
+
     def close(self) -> None:
         """Frees everything; idempotent."""
         self._stack.close()
@@ -121,6 +144,17 @@ class TensorRTProbe:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _engine_alone(self, stack: ExitStack) -> Chain:
+        """The engine without the task's kernels: what the layers' times are held against."""
+        subject = self._subject
+        run = BucketRun(subject.cuda, subject.engine, subject.spec, subject.shapes, subject.buffers)
+        stack.callback(run.close)
+        run.bind(subject.scratch, stream=self._stream)
+        chain = Chain(subject.cuda, run, stream=self._stream)
+        stack.callback(chain.close_graph)
+        chain.warm_up()
+        return chain
 
     def _timed(self, launch: Callable[[], None], launches: int) -> LaunchTimes:
         host_ns: list[int] = []

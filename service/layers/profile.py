@@ -1,0 +1,30 @@
+"""P6: the layers of one bucket of an opened model, timed and described."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from service.buckets import Bucket
+from service.layers.figures import layer_profile
+from service.runtime.protocol import Backend
+from service.telemetry.snapshot_device import LayerProfile
+
+RUNS = 20
+
+
+def profile_layers(backend: Backend, bucket: Bucket, *, runs: int = RUNS) -> LayerProfile:
+    """Times the layers of a bucket beside the lanes that serve it; blocking, on the calling thread.
+
+    On a GPU it takes a context, a graph and buffers of its own, on the CPU two sessions. Whoever measures while the
+    model serves measures the traffic too.
+
+    Args:
+        backend: the opened model.
+        bucket: a known one.
+        runs: executions with the profiler.
+
+    Raises:
+        ModelLoadFailed, ExecutionFailed, DeviceError: the model does not run here, or the runtime tells nothing of its layers.
+    """
+    with closing(backend.create_layer_probe(bucket)) as probe:
+        return layer_profile(bucket, probe.layers(runs))
