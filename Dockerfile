@@ -12,6 +12,7 @@ COPY service service
 COPY engines engines
 COPY kernels kernels
 COPY loadtest loadtest
+COPY video video
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip wheel --no-deps --wheel-dir /dist .
 

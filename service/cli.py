@@ -36,6 +36,21 @@ class HardwareCompatibility(Enum):
     SAME_COMPUTE_CAPABILITY = "same-compute-capability"
 
 
+class FrameFormat(Enum):
+    """How frames of a video travel, in the protocol's words."""
+
+    NV12 = "nv12"
+    RGB = "rgb"
+    JPEG = "jpeg"
+
+
+class Freshness(Enum):
+    """What becomes of frames that have to wait, in the protocol's words."""
+
+    ALL = "all"
+    LATEST = "latest"
+
+
 def main() -> None:
     """Runs the command line; an expected error becomes one message on standard error and exit status 1."""
     # ONNX Runtime reports its use to its makers unless it is told not to before it is imported.
@@ -283,6 +298,53 @@ def demo(
                 f"{model.name}: {f'{len(model.written)} files written' if model.written else 'in place'}{kept}"
             )
     console.print(f"Ready. Serve it with: inferlane serve --repository {directory}", soft_wrap=True, markup=False)
+
+
+@app.command()
+def video(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|DIR|CAMERA", help="A video, a folder of images, or a camera's index.")
+    ],
+    *,
+    model: Annotated[str, typer.Option(help="Name of a model that takes images.")],
+    url: Annotated[str, typer.Option(help="Where the server listens.")] = "http://127.0.0.1:8000",
+    output: Annotated[Path | None, typer.Option(help="Annotated video to write: .mp4, .avi or .mkv.")] = None,
+    jsonl: Annotated[Path | None, typer.Option(help="File for the answers, one JSON object a line.")] = None,
+    frame_format: Annotated[
+        FrameFormat | None, typer.Option("--format", help="How frames travel; what suits them if not given.")
+    ] = None,
+    freshness: Annotated[
+        Freshness, typer.Option(help="latest drops frames that the server has no time for, and plays files in time.")
+    ] = Freshness.ALL,
+    max_in_flight: Annotated[
+        int | None, typer.Option(min=1, help="Frames worked on at once; the server's default if not given.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Of the model's task, such as score_threshold=0.5.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="The server's API key.")] = None,
+) -> None:
+    """Stream a video to a model of a running server, and keep what it sees: boxes, classes or text, drawn and as JSON.
+
+    Ctrl-C ends it and finishes the files. Exit status 1 if a frame failed, 2 if none was sent, 130 after Ctrl-C.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    from video.command import VideoOrder, run  # noqa: PLC0415
+    from video.wire import FrameFormat as WireFormat  # noqa: PLC0415
+
+    options = dict(text.partition("=")[::2] for text in option or ())
+    order = VideoOrder(
+        source=source,
+        model=model,
+        url=url,
+        output=output,
+        json_lines=jsonl,
+        frame_format=frame_format and WireFormat(frame_format.value),
+        is_latest=freshness is Freshness.LATEST,
+        max_in_flight=max_in_flight,
+        api_key=api_key,
+        options=options,
+    )
+    raise typer.Exit(run(order, Console(stderr=True)))
 
 
 @app.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("service", "engines", "loadtest", "kernels")
+PACKAGES = ("service", "engines", "loadtest", "kernels", "video")
 SOURCES = tuple(sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")))
 TESTS = tuple(sorted((ROOT / "tests").rglob("*.py")))
 MAX_MODULE_LINES = 400
