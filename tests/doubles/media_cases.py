@@ -229,8 +229,8 @@ class MediaCases:
         before = lane.figures()
         lane.sync(lane.enqueue(batch_of(spec, [_call(device, noise(10, 10)), _call(device, noise(20, 5))])))
         after = lane.figures()
-        assert after.h2d_bytes - before.h2d_bytes == 256 + 512 + 300  # two descriptors, then images at multiples of 256
-        assert after.d2h_bytes - before.d2h_bytes == 256 + 2 * 16 * 4
+        assert after.h2d_bytes - before.h2d_bytes == 256 + 512 + 300  # four descriptors, then images at multiples of 256
+        assert after.d2h_bytes - before.d2h_bytes == 256 + 4 * 16 * 4
 
     @pytest.mark.parametrize("name", ["seer", "finder8", "speaker"])
     def test_a_probe_times_the_whole_chain(self, bench: MediaBench, name: str) -> None:

@@ -37,8 +37,8 @@ CLASSES = 20
 CELL = 8
 
 CARDS = {
-    "seer": 'task = "classify"\n[batching]\nmax_batch_size = 4\n[preprocess]\ndevice_image_pixels = 10000\n',
-    "finder8": 'task = "detect"\n[batching]\nmax_batch_size = 4\n[preprocess]\nresize = "letterbox"\n'
+    "seer": 'task = "classify"\n[buckets]\nbatch = [1, 4]\n[preprocess]\ndevice_image_pixels = 10000\n',
+    "finder8": 'task = "detect"\n[buckets]\nbatch = [1, 4]\n[preprocess]\nresize = "letterbox"\n'
     "device_image_pixels = 10000\n",
     "speaker": 'task = "embed"\n[text]\ntokenizer = "tokenizer.json"\n[buckets]\nbatch = [1, 2, 4]\nsequence = [4, 8]\n'
     '[pooling]\noutput = "tokens"\n',
