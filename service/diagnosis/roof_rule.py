@@ -52,6 +52,8 @@ def at_roof(snapshot: MetricsSnapshot, kind: BottleneckClass, roof: LayerClass) 
     if device is None:
         return unrecorded(kind, "busy times of the device")
     evidence = (Evidence("device load", device.load, "ratio", SATURATED_LOAD), *evidence)
+    if device.is_doubtful:
+        return unrecorded(kind, "costs of full batches (the cost table, or probe P4)", *evidence)
     if not is_device_saturated(loads):
         return refuted(kind, f"the device has room: it is {percent(device.load)} loaded", *evidence)
     if not snapshot.layers or snapshot.probes.peaks is None:
@@ -61,6 +63,12 @@ def at_roof(snapshot: MetricsSnapshot, kind: BottleneckClass, roof: LayerClass) 
             *evidence,
             missing=(Missing("the layers' times and the device's peaks", "P6 and P9"),),
         )
+    return _by_layers(snapshot, kind, roof, evidence)
+
+
+def _by_layers(
+    snapshot: MetricsSnapshot, kind: BottleneckClass, roof: LayerClass, evidence: tuple[Evidence, ...]
+) -> AtRoof | Finding:
     table = classify(snapshot.layers[0], snapshot.probes.peaks)
     share = table.share_of(roof)
     evidence = (
@@ -81,8 +89,13 @@ def at_roof(snapshot: MetricsSnapshot, kind: BottleneckClass, roof: LayerClass) 
         kind,
         f"{percent(share)} of the time is in {roof.value}-bound layers",
         *evidence,
-        note=UTILISATION_IS_NOT_EFFICIENCY if device.utilisation >= BUSY else "",
+        note=UTILISATION_IS_NOT_EFFICIENCY if _is_busy(snapshot) else "",
     )
+
+
+def _is_busy(snapshot: MetricsSnapshot) -> bool:
+    device = load_of(station_loads(snapshot), Station.DEVICE)
+    return device is not None and device.utilisation >= BUSY
 
 
 def _unless_idle(snapshot: MetricsSnapshot, kind: BottleneckClass, found: AtRoof) -> AtRoof | Finding:

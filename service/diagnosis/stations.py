@@ -39,7 +39,8 @@ class StationLoad:
         service_s: busy seconds per row over all servers.
         utilisation: U, share of the window in which a server was busy.
         capacity_rows_per_s: the rate it would reach, for the device with the best batches.
-        load: rows answered per second over that.
+        load: rows answered per second over that; at most the utilisation.
+        is_load_exact: whether the capacity is known; else, of a device without a cost table, it may be larger.
         within: the station whose time holds this one's too; None for a resource of its own.
     """
 
@@ -49,7 +50,13 @@ class StationLoad:
     utilisation: float
     capacity_rows_per_s: float
     load: float
+    is_load_exact: bool
     within: Station | None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether nobody can tell if it limits: it was busy, perhaps with batches smaller than it could run."""
+        return not self.is_load_exact and self.load >= SATURATED_LOAD
 
 
 def station_loads(snapshot: MetricsSnapshot) -> tuple[StationLoad, ...]:
@@ -77,9 +84,11 @@ def resources(loads: Sequence[StationLoad]) -> tuple[StationLoad, ...]:
 
 
 def is_device_saturated(loads: Sequence[StationLoad]) -> bool:
-    """Whether the device is the limiter, and loaded enough to limit."""
+    """Whether the device is surely the limiter, and loaded enough to limit."""
     first = limiter(loads)
-    return first is not None and first.station is Station.DEVICE and first.load >= SATURATED_LOAD
+    return (
+        first is not None and first.station is Station.DEVICE and first.load >= SATURATED_LOAD and not first.is_doubtful
+    )
 
 
 def little_error(snapshot: MetricsSnapshot) -> float | None:
@@ -160,9 +169,8 @@ def balanced_bounds(demands_s: Sequence[float], customers: float, think_s: float
 
 def _station_load(snapshot: MetricsSnapshot, station: Station, figures: StationFigures) -> StationLoad:
     demand_s = figures.busy_s / figures.rows / figures.servers
-    capacity = 1.0 / demand_s
-    if station is Station.DEVICE:
-        capacity = max(capacity, best_rows_per_s(snapshot) or 0.0)
+    best = best_rows_per_s(snapshot) if station is Station.DEVICE else None
+    capacity = max(1.0 / demand_s, best or 0.0)
     return StationLoad(
         station=station,
         demand_s=demand_s,
@@ -170,6 +178,7 @@ def _station_load(snapshot: MetricsSnapshot, station: Station, figures: StationF
         utilisation=figures.busy_s / snapshot.window.duration_s / figures.servers,
         capacity_rows_per_s=capacity,
         load=snapshot.rows_per_s / capacity,
+        is_load_exact=station is not Station.DEVICE or best is not None,
         within=figures.within,
     )
 

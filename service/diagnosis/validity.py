@@ -142,7 +142,7 @@ def _little(snapshot: MetricsSnapshot) -> Check:
         name="little",
         is_passed=error <= LITTLE_TOLERANCE,
         detail=f"N and X * R differ by {percent(error)}, at most {percent(LITTLE_TOLERANCE)} are right",
-        mend="take a window of steady load in which few requests fail; if it stays, one of them is measured wrongly",
+        mend="take a window of steady load in which few requests fail, and if it stays, report it",
         evidence=Evidence("N against X * R", error, "ratio", LITTLE_TOLERANCE),
     )
 

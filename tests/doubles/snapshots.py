@@ -168,7 +168,7 @@ def poisson_like(count: int = 2000, rate: float = 10_000.0) -> tuple[Arrival, ..
 
 
 MODEL = ModelFacts(
-    name="resnet50", version="1", backend="tensorrt", batch_sizes=BATCH_SIZES, precision="FP16", profile_opts=(8,)
+    name="resnet50", version="1", backend="tensorrt", batch_sizes=BATCH_SIZES, precision="FP16", profile_opts=(8, 64)
 )
 
 

@@ -52,8 +52,14 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     )
     if share <= LONG_FORMATION:
         return refuted(KIND, f"batches were kept open for {percent(share)} of the latency", *evidence)
+    if device.is_doubtful:
+        return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if device.load >= SATURATED_LOAD:
         return refuted(KIND, f"the device is {percent(device.load)} loaded: there the wait fills batches", *evidence)
+    return _judged(snapshot, formation_s, evidence)
+
+
+def _judged(snapshot: MetricsSnapshot, formation_s: float, evidence: tuple[Evidence, ...]) -> Finding:
     replayed_s = _replayed_s(snapshot)
     if replayed_s is not None and replayed_s < CONTRADICTING * formation_s:
         return refuted(
@@ -68,7 +74,7 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         kind=KIND,
         verdict=Verdict.CONFIRMED,
         summary=f"{seconds(formation_s)} of {seconds(snapshot.latency_s or 0.0)} are spent waiting for company while a "
-        f"lane is idle, on a device that is {percent(device.load)} loaded",
+        "lane is idle, on a device with room",
         evidence=evidence,
         gain=latency_gain(snapshot, removed, GainLabel.MODELLED),
         fix=Fix("let no batch wait while a lane is idle", card="[batching]\nmax_queue_delay_ms = 0"),

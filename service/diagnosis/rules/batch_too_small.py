@@ -49,6 +49,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         Evidence("wait for a lane, of the latency", wait, "ratio", LONG_WAIT),
         Evidence("device load", device.load, "ratio", SATURATED_LOAD),
     )
+    if device.is_doubtful:
+        return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if not is_device_saturated(loads) or wait < LONG_WAIT:
         return refuted(KIND, "the device keeps up with the batches as they are", *evidence)
     if full < MOSTLY:

@@ -46,6 +46,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     )
     if arrivals.gap_cv2 <= BURSTY:
         return refuted(KIND, f"arrivals vary by {arrivals.gap_cv2:.2g}, a Poisson stream by 1", *evidence)
+    if first.is_doubtful:
+        return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if first.load >= SATURATED_LOAD:
         return refuted(KIND, f"the server is {percent(first.load)} loaded: it has no room on average", *evidence)
     policy = present_policy(snapshot)

@@ -56,6 +56,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     busiest = max(resources(loads), key=lambda load: load.load)
     room = _room(snapshot, first, in_flight, knee)
     evidence = _evidence(snapshot, busiest, room)
+    if busiest.is_doubtful:
+        return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if busiest.load >= SATURATED_LOAD:
         return refuted(KIND, f"{busiest.station.value} is {percent(busiest.load)} loaded", *evidence)
     if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.low or in_flight >= knee:

@@ -20,6 +20,7 @@ from service.diagnosis.finding import (
     Verdict,
     percent,
     refuted,
+    unrecorded,
     unverified,
 )
 from service.diagnosis.gains import at_most, latency_gain, throughput_gain
@@ -65,6 +66,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
 def _too_few(snapshot: MetricsSnapshot, lanes: int, enough: int, evidence: tuple[Evidence, ...]) -> Finding:
     loads, rates = station_loads(snapshot), snapshot.probes.lane_rates
     device = load_of(loads, Station.DEVICE)
+    if device is not None and device.is_doubtful:
+        return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if device is None or not is_device_saturated(loads):
         load = device.load if device else 0.0
         return refuted(

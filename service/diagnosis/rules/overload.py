@@ -51,6 +51,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         Evidence("refused or late requests", refused, "ratio", MANY_REFUSED),
         Evidence("device utilisation", device.utilisation, "ratio"),
     )
+    if device.is_doubtful and ratio >= OVERLOADED:
+        return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if ratio < OVERLOADED:
         return refuted(
             KIND,

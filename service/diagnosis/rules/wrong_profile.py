@@ -1,8 +1,8 @@
 """wrong-profile: shapes run on an optimization profile whose kernels were tuned for others.
 
 Probe P7 runs every shape on every profile that covers it. Confirmed where the profile in use costs more than 5 % of the
-device's time against the best (taxonomy class 16). With a single profile there is nothing to compare: an optimum far
-from the traffic is then a reason to build another plan and try it, and no verdict.
+device's time against the best (taxonomy class 16). With a single profile there is nothing to compare: an optimum at
+the traffic's most costly shape refutes it, one far from there is a reason to build another plan and try it, no more.
 """
 
 from __future__ import annotations
@@ -81,17 +81,16 @@ def _best_profile(snapshot: MetricsSnapshot, use: BucketUse) -> int:
 def _without_comparison(snapshot: MetricsSnapshot) -> Finding:
     missing = Missing("each shape on every profile, or on a plan built for it", "P7, or inferlane build and bench")
     costliest = max(snapshot.buckets, key=lambda use: use.batches * (snapshot.cost_of(use) or 0.0), default=None)
-    if costliest is None or not snapshot.model.profile_opts:
+    if costliest is None or len(snapshot.model.profile_opts) != 1:
         return unverified(KIND, "no shape was tried on two profiles", missing=(missing,))
-    ratio = max(
-        min(opt, costliest.bucket.volume) / max(opt, costliest.bucket.volume) for opt in snapshot.model.profile_opts
-    )
-    evidence = Evidence("nearest optimum over the costliest shape, or inversely", 1.0 / ratio, "ratio", FAR)
+    opt, volume = snapshot.model.profile_opts[0], costliest.bucket.volume
+    ratio = min(opt, volume) / max(opt, volume)
+    evidence = Evidence("optimum over the costliest shape, or inversely", 1.0 / ratio, "ratio", FAR)
     if 1.0 / ratio < FAR:
-        return refuted(KIND, f"the bucket {costliest.bucket.label}, which costs most, is near an optimum", evidence)
+        return refuted(KIND, f"the bucket {costliest.bucket.label}, which costs most, is near the optimum", evidence)
     return unverified(
         KIND,
-        f"the bucket {costliest.bucket.label} costs most and is {1.0 / ratio:.1f} times away from the nearest optimum",
+        f"the bucket {costliest.bucket.label} costs most and is {1.0 / ratio:.1f} times away from the optimum",
         evidence,
         missing=(missing,),
         note=DEFAULTS_ARE_NOT_TUNED,

@@ -1,0 +1,68 @@
+"""Clients: a closed loop is told from a quiet server, and a loaded server from both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from service.diagnosis.finding import GainLabel, Verdict
+from service.diagnosis.rules.client_limited import examine
+from service.telemetry.snapshot_load import ClientFigures
+from tests.doubles.faults import client_limited, saturated
+from tests.doubles.snapshots import around, bare, healthy, probes, stations
+
+CLOSED = client_limited()
+
+
+def in_flight(std: float | None, client: ClientFigures | None = None):
+    return replace(CLOSED, client=client, requests=replace(CLOSED.requests, in_flight_std=std))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "verdict", "words"),
+    [
+        pytest.param(CLOSED, Verdict.CONFIRMED, "requests are in flight where", id="the client says so"),
+        pytest.param(in_flight(0.1), Verdict.CONFIRMED, "requests are in flight where", id="constant number"),
+        pytest.param(
+            in_flight(1.0, ClientFigures(cpu_busy_ratio=0.97)), Verdict.CONFIRMED, "in flight", id="client out of CPU"
+        ),
+        pytest.param(in_flight(1.0), Verdict.REFUTED, "arrive by themselves", id="as random as Poisson"),
+        pytest.param(
+            in_flight(0.1, ClientFigures(cpu_busy_ratio=0.3)), Verdict.REFUTED, "arrive by themselves", id="open loop"
+        ),
+        pytest.param(in_flight(None), Verdict.UNVERIFIED, "whether its clients wait", id="variance not known"),
+        pytest.param(saturated(), Verdict.REFUTED, "device is 87.8 % loaded", id="loaded"),
+        pytest.param(
+            replace(CLOSED, requests=replace(CLOSED.requests, in_flight_mean=30.0)),
+            Verdict.REFUTED,
+            "which is enough",
+            id="beyond the knee",
+        ),
+        pytest.param(
+            replace(CLOSED, probes=probes(http_rows_per_s=around(1_000))), Verdict.REFUTED, "is enough", id="near P10"
+        ),
+        pytest.param(
+            replace(CLOSED, costs_s={}, probes=probes(lane_rates={}), stations=stations(52_000, device=0.9)),
+            Verdict.UNVERIFIED,
+            "costs of full batches",
+            id="busy, perhaps with small batches",
+        ),
+        pytest.param(bare(), Verdict.UNVERIFIED, "not recorded", id="nothing recorded"),
+    ],
+)
+def test_verdicts(snapshot, verdict, words):
+    finding = examine(snapshot)
+    assert finding.verdict is verdict
+    assert words in finding.summary
+
+
+def test_the_gain_is_the_ceiling_that_p10_measured():
+    gain = examine(CLOSED).gain
+    assert (gain.label, gain.value) == (GainLabel.MEASURED, pytest.approx(22_000 / (52_000 / 60) - 1))
+    modelled = examine(replace(CLOSED, probes=probes(http_rows_per_s=None))).gain
+    assert (modelled.label, modelled.value) == (GainLabel.MODELLED, pytest.approx(1 / 0.05 - 1))
+
+
+def test_a_healthy_open_loop_is_no_fault():
+    assert examine(healthy()).verdict is Verdict.REFUTED
