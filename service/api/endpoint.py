@@ -25,7 +25,8 @@ from service.api.watchdog import Watchdog
 from service.errors import ClientGone, InvalidInput, ServiceError, ShuttingDown
 from service.repository.composed import AnyModel
 from service.repository.registry import Registry
-from service.requests import Clock, StageTimings, Stamps
+from service.requests import Clock, RequestFacts, StageTimings, Stamps, waits
+from service.telemetry.activity import Activity
 from service.telemetry.recorder import Recorder
 from service.units import NS_PER_MS
 
@@ -104,17 +105,20 @@ class InferenceEndpoint:
         body = Body(inference.budget, inference.max_body_bytes, inference.codec_pool)
         headers = dict(scope["headers"])
         exchange = Exchange(headers, scope["query_string"], stamps, watched)
+        activity: Activity | None = None
         try:
             if len(headers) != len(scope["headers"]):
                 check_repeated(scope["headers"])
-            inference.registry.get(target.model, target.version)
+            activity = inference.registry.get(target.model, target.version).activity
+            activity.in_flight.enter(stamps.received)
             exchange.body = await body.read(exchange.headers, receive, watched)
             stamps.read = inference.clock()
             served, reply = await run_on_current(
                 inference.registry, target, lambda served: inference.handlers[target.verb].answer(served, exchange)
             )
-            await self._send(reply, exchange, send)
-            served.recorder.record_request(StageTimings.from_stamps(stamps), reply.rows)
+            nbytes = await self._send(reply, exchange, send)
+            facts = RequestFacts(*waits(stamps), exchange.is_json, len(exchange.body), nbytes, exchange.encode_ns)
+            served.recorder.record_request(StageTimings.from_stamps(stamps), reply.rows, facts)
         except ServiceError as error:
             record_failure(inference.registry, inference.recorder, target, error)
             if not isinstance(error, ClientGone):
@@ -130,10 +134,13 @@ class InferenceEndpoint:
             inference.recorder.record_unattributed(UNFORESEEN)
             raise
         finally:
+            if activity is not None:
+                _note_end(activity, stamps, inference.clock)
             body.close()
             inference.watchdog.sign_out(watched)
 
-    async def _send(self, reply: Reply, exchange: Exchange, send: Send) -> None:
+    async def _send(self, reply: Reply, exchange: Exchange, send: Send) -> int:
+        """Sends an answer; returns the bytes of its body."""
         stamps = exchange.stamps
         chunks, headers = reply.chunks, reply.headers
         encoding = response_encoding(exchange.headers.get(b"accept-encoding"))
@@ -151,6 +158,7 @@ class InferenceEndpoint:
         else:
             await self._send_large(chunks, nbytes, send)
         stamps.sent = self._inference.clock()
+        return nbytes
 
     async def _send_large(self, chunks: tuple[bytes | memoryview, ...], nbytes: int, send: Send) -> None:
         """Holds the answer's bytes of the budget until its client has read nearly all of it."""
@@ -184,6 +192,13 @@ async def run_on_current(
         except ShuttingDown:
             if registry.get(target.model, target.version) is served:
                 raise
+
+
+def _note_end(activity: Activity, stamps: Stamps, clock: Clock) -> None:
+    if stamps.sent:
+        activity.in_flight.leave(stamps.sent)
+    else:
+        activity.in_flight.take_back(stamps.received, clock())
 
 
 def record_failure(registry: Registry, recorder: Recorder, target: Target, error: ServiceError) -> None:

@@ -43,6 +43,8 @@ class Exchange:
         stamps: its moments so far.
         watched: its entry with the watchdog.
         body: the whole body, decompressed, once it is read.
+        is_json: whether its tensors came as JSON.
+        encode_ns: what encoding its answer took.
     """
 
     headers: Mapping[bytes, bytes]
@@ -50,6 +52,8 @@ class Exchange:
     stamps: Stamps
     watched: Watched
     body: bytes | bytearray | memoryview = field(default=b"")
+    is_json: bool = False
+    encode_ns: int = 0
 
     def query(self) -> dict[str, str]:
         """The query's fields.

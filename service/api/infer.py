@@ -33,11 +33,15 @@ class Infer:
         stamps = exchange.stamps
         codec = self._codec(served)
         header_length = parse_header_length(exchange.headers.get(b"inference-header-content-length"))
+        exchange.is_json = header_length is None
         parsed = codec.parse(exchange.body, header_length)
         check_text(served.spec, parsed)
         stamps.parsed = stamps.prepared = self._clock()
         request = to_request(served, parsed, stamps)
-        rendered = codec.render(parsed, await exchange.run(served.batcher, request))
+        outputs = await exchange.run(served.batcher, request)
+        began_ns = self._clock()
+        rendered = codec.render(parsed, outputs)
+        exchange.encode_ns = self._clock() - began_ns
         headers = [(b"content-type", rendered.content_type)]
         if rendered.header_length is not None:
             headers.append((b"inference-header-content-length", b"%d" % rendered.header_length))

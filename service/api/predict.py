@@ -7,6 +7,7 @@ first: the later parts of a request run on threads of their own, where they do n
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from service.pipeline.task import Task
 from service.repository.composed import AnyModel, ComposedModel
 from service.repository.forecast import Progress
 from service.repository.served import ServedModel
-from service.requests import Clock, InferenceRequest, Stamps
+from service.requests import Clock, InferenceRequest, RequestFacts, Stamps, waits
+from service.telemetry.activity import Activity
 from service.units import NS_PER_MS
 
 _T = TypeVar("_T")
@@ -115,7 +117,9 @@ class Predict:
             if result.is_rest_quick:
                 result = _advance(steps, outputs)
             else:
-                result = await self._on_thread(self._threads.finishing, partial(_advance, steps, outputs), exchange)
+                rest = partial(_advance, steps, outputs)
+                result = await self._on_thread(self._threads.finishing, rest, exchange, served.activity)
+        served.activity.pool_rows += rows
         return Reply((result,), [(b"content-type", b"application/json")], rows)
 
     async def _begin(self, served: AnyModel, steps: Steps, exchange: Exchange) -> Step | bytes:
@@ -129,7 +133,7 @@ class Predict:
         self._beginning += 1
         try:
             work = partial(self._begin_in_time, served, steps, exchange.stamps.read)
-            return await self._on_thread(self._threads.beginning, work, exchange)
+            return await self._on_thread(self._threads.beginning, work, exchange, served.activity)
         finally:
             self._beginning -= 1
 
@@ -143,17 +147,21 @@ class Predict:
             )
         return _advance(steps, None)
 
-    async def _on_thread(self, executor: Executor, work: Callable[[], _T], exchange: Exchange) -> _T:
+    async def _on_thread(
+        self, executor: Executor, work: Callable[[], _T], exchange: Exchange, activity: Activity
+    ) -> _T:
         if exchange.watched.is_gone:
             raise ClientGone("the client closed its connection before its request was answered")
-        job = executor.submit(work)
+        job = executor.submit(_timed, work)
         exchange.watched.on_gone = job.cancel
         try:
-            return await asyncio.wrap_future(job)
+            result, cpu_ns = await asyncio.wrap_future(job)
         except asyncio.CancelledError:
             if exchange.watched.is_gone:
                 raise ClientGone("the client closed its connection before its request was answered") from None
             raise
+        activity.pool_ns += cpu_ns
+        return result
 
     async def _run(
         self, served: AnyModel, step: Step, exchange: Exchange, progress: Progress | None
@@ -184,11 +192,20 @@ class Predict:
             raise
         if is_composed:
             for each in submissions:
-                each.model.recorder.record_request(call_timings(each.request.stamps), each.request.rows)
+                stamps = each.request.stamps
+                facts = RequestFacts(*waits(stamps), body_bytes=each.request.nbytes)
+                each.model.recorder.record_request(call_timings(stamps), each.request.rows, facts)
+                each.model.activity.in_flight.add_stay(stamps.prepared, stamps.completed)
         if progress is not None:
             progress.with_members_ns += self._clock() - handed_ns
         add_step(exchange.stamps, [each.request.stamps for each in submissions])
         return outputs
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, int]:
+    """The result of `work` and the CPU time of its thread that it took, in nanoseconds."""
+    began_ns = time.thread_time_ns()
+    return work(), time.thread_time_ns() - began_ns
 
 
 def _advance(steps: Steps, outputs: tuple[Outputs, ...] | None) -> Step | bytes:

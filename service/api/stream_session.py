@@ -32,7 +32,7 @@ from service.pipeline.steps import Steps
 from service.pipeline.task import FrameTask, Task
 from service.repository.composed import AnyModel
 from service.repository.registry import Registry
-from service.requests import Clock, StageTimings, Stamps
+from service.requests import Clock, RequestFacts, StageTimings, Stamps, waits
 from service.telemetry.recorder import Recorder
 
 MAX_UNANSWERED = 256
@@ -219,7 +219,9 @@ class StreamSession:
         if answer.served is not None:
             stamps = frame.exchange.stamps
             stamps.sent = self._streams.clock()
-            answer.served.recorder.record_request(StageTimings.from_stamps(stamps), answer.rows)
+            facts = RequestFacts(*waits(stamps), body_bytes=len(frame.exchange.body))
+            answer.served.recorder.record_request(StageTimings.from_stamps(stamps), answer.rows, facts)
+            answer.served.activity.in_flight.add_stay(stamps.received, stamps.sent)
         if frame.task is not None:
             self._begun -= 1
             if self._waiting is not None:

@@ -22,6 +22,7 @@ from service.repository.forecast import ChainForecast, Progress
 from service.repository.layout import IMPLICIT_VERSION
 from service.repository.served import ServedModel
 from service.requests import Clock
+from service.telemetry.activity import Activity
 from service.telemetry.recorder import ModelRecorder
 from service.units import NS_PER_MS, NS_PER_S
 
@@ -92,6 +93,7 @@ class ComposedModel:
         members: by the card's key, the models that it is composed of.
         in_flight: its requests in progress.
         forecast: when a new one would end.
+        activity: what goes on in it; its members have theirs.
     """
 
     spec: ModelSpec
@@ -100,6 +102,7 @@ class ComposedModel:
     members: Mapping[str, ServedModel]
     in_flight: InFlight
     forecast: ChainForecast = field(default_factory=ChainForecast)
+    activity: Activity = field(default_factory=lambda: Activity(0))
 
     @contextmanager
     def admitted(self, clock: Clock, deadline_ns: int) -> Iterator[Progress]:

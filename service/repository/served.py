@@ -11,6 +11,7 @@ from service.buckets import Bucket, CostTable, Unserved
 from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.start_up import Phase
+from service.telemetry.activity import Activity
 from service.telemetry.recorder import ModelRecorder
 
 MAX_LACKS_SHOWN = 3
@@ -56,6 +57,11 @@ class ServedModel:
     task: Task | None
     unserved: Mapping[Bucket, Unserved]
     phase_ns: Mapping[Phase, int]
+
+    @property
+    def activity(self) -> Activity:
+        """What a diagnosis wants to know of its requests."""
+        return self.batcher.activity
 
     @property
     def lack(self) -> str:

@@ -64,6 +64,11 @@ class Occupancy:
         self._square_area_ns += (self.count * self.count - count * count) * at_ns
         self.count = count
 
+    def add_stay(self, since_ns: int, at_ns: int) -> None:
+        """One was inside from `since_ns` to `at_ns`, and nobody noted it before."""
+        self.enter(since_ns)
+        self.leave(at_ns)
+
     def take_back(self, since_ns: int, at_ns: int) -> None:
         """One that entered at `since_ns` leaves at `at_ns`, and its stay does not count."""
         self.leave(at_ns)

@@ -67,7 +67,7 @@ class BufferSet:
         pinned_outputs: the same bytes on the host, or those of media.
         device_media: of buckets of media, what kernels read and write beside the engine's tensors; None without media.
         begun: the upload may begin.
-        uploaded: the inputs are on the device; for ordering alone, it has no time.
+        uploaded: the inputs are on the device.
         launched: the engine may begin: the upload, and the batch before, are done.
         computed: the engine is done.
         done: the outputs are on the host.
@@ -91,13 +91,12 @@ class BufferSet:
             self.device_media: DeviceBuffer | None = None
             if media.device:
                 self.device_media = stack.enter_context(DeviceBuffer(cuda, media.device))
-            self.begun, self.launched, self.computed = (
-                stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(3)
+            self.begun, self.uploaded, self.launched, self.computed = (
+                stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(4)
             )
-            self.uploaded = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=False))
             # Without blocking_sync the driver spins; it holds no lock of the interpreter while it does.
             sleeps = completion is Completion.BLOCK
-            self.done = stack.enter_context(Event(cuda, timing_enabled=False, blocking_sync=sleeps))
+            self.done = stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=sleeps))
             self._stack = stack.pop_all()
         self.is_free = True
 

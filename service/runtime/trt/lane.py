@@ -13,7 +13,7 @@ from service.buckets import Bucket, Form
 from service.device_figures import GraphMiss, LaneFigures, MemoryOwner
 from service.errors import DeviceError, ExecutionFailed, ModelLoadFailed
 from service.models import ModelSpec
-from service.requests import Batch, BatchResult, BatchTimings, Clock
+from service.requests import Batch, BatchResult, BatchTimings, Clock, DeviceTimings
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
@@ -205,6 +205,7 @@ class TensorRTLane:
         try:
             buffers.done.sync()
             copied_in, computed = self._device_times(flight)
+            device = _device_timings(flight, copied_in)
             results = take_results(
                 flight.batch, self._output_plans[flight.batch.bucket.form], run.host_outputs, self._threads
             )
@@ -215,7 +216,7 @@ class TensorRTLane:
             raise
         finally:
             buffers.is_free = True
-        return BatchResult(results, BatchTimings(flight.started, copied_in, computed, self._clock()))
+        return BatchResult(results, BatchTimings(flight.started, copied_in, computed, self._clock(), device))
 
     def figures(self) -> LaneFigures:
         """The totals so far; on any thread, also after the close.
@@ -343,3 +344,16 @@ class TensorRTLane:
         if error.is_sticky and self._death is None:
             self._death = error
             _log.error("model '%s': the GPU is lost to this process: %s", self._spec.name, error.message)
+
+
+def _device_timings(flight: _InFlight, copied_in: int) -> DeviceTimings:
+    """What the device's marks tell of the copies, and of the time between upload and engine: the batch before."""
+    launch = flight.launch
+    buffers = launch.run.buffers
+    wait = max(0, buffers.launched.elapsed_ns_since(buffers.uploaded))
+    return DeviceTimings(
+        h2d=max(0, buffers.uploaded.elapsed_ns_since(buffers.begun)),
+        wait=min(wait, copied_in - flight.started),
+        d2h=max(0, buffers.done.elapsed_ns_since(buffers.computed)),
+        enqueue=launch.enqueue_ns,
+    )

@@ -59,6 +59,7 @@ class Launch:
         chain: what the device computes.
         h2d_bytes: copied to the device for the latest batch.
         begun: when the host gave its upload to the device, on the lane's clock.
+        enqueue_ns: what the host took to give the latest batch to the device; of a large one its execution alone.
     """
 
     def __init__(self, run: Run, chain: Chain, parts: LaneParts) -> None:
@@ -70,6 +71,7 @@ class Launch:
         self.chain = chain
         self.h2d_bytes = 0
         self.begun = 0
+        self.enqueue_ns = 0
         self.prepare()
 
     def prepare(self) -> None:
@@ -114,10 +116,11 @@ class Launch:
         self.begun = self._clock()
         if self._replay:
             run_calls(self._cuda, self._everything)
-            return
-        run_calls(self._cuda, self._begin)
-        run_calls(self._cuda, self._copy_in)
-        self._execute()
+        else:
+            run_calls(self._cuda, self._begin)
+            run_calls(self._cuda, self._copy_in)
+            self._execute()
+        self.enqueue_ns = self._clock() - self.begun
 
     def _start_large(self, batch: Batch) -> None:
         stream = self._streams.upload
@@ -137,7 +140,9 @@ class Launch:
             staged = [(device + offset, pinned + offset, end - offset) for offset, end in part.ranges]
             copy_batch_h2d(self._cuda, staged, stream=stream)
             self.h2d_bytes += sum(end - offset for offset, end in part.ranges)
+        copied_ns = self._clock()
         self._execute()
+        self.enqueue_ns = self._clock() - copied_ns
 
     def _execute(self) -> None:
         if self._replay:

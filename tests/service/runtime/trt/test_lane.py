@@ -319,6 +319,10 @@ def test_moments_are_the_devices_own(make_bench: MakeBench) -> None:
     timings = lane.sync(lane.enqueue(batch(bench))).timings
     assert begun < timings.started < timings.copied_in < timings.computed < timings.copied_out <= now
     assert timings.computed - timings.copied_in == 1000
+    device = timings.device
+    assert device is not None
+    assert (device.h2d, device.wait, device.d2h) == (1000, 1000, 1000)
+    assert device.enqueue > 0
 
 
 def test_lanes_behind_a_pool(bench: FakeBench) -> None:
