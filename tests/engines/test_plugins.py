@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+import typing
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from engines import plugins
@@ -69,3 +74,105 @@ def test_a_plugin_that_is_registered_is_not_registered_again(named: OnnxFacts, m
     provide(monkeypatch, aot_impl=lambda name: None, op=operators)
     monkeypatch.setattr(plugins, "compile_ptx", lambda source: pytest.fail("nothing is to be compiled"))
     register_plugins(flavour(), named)
+
+
+class FakePlugin:
+    """What of `tensorrt.plugin` a registration touches; the real one is in tests/nets/test_plugin.py."""
+
+    class TensorDesc:
+        def __init__(self, dtype: object, *shape: Dim) -> None:
+            self.dtype, self.shape_expr = dtype, shape
+
+        def like(self) -> FakePlugin.TensorDesc:
+            return self
+
+    KernelLaunchParams = SimpleNamespace
+
+    class SymIntExprs(list[int]):
+        def __init__(self, length: int) -> None:
+            super().__init__([0] * length)
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.op = ModuleType("op")
+        self.SymInt32 = int
+
+    def register(self, plugin_id: str) -> Callable[..., None]:
+        return lambda function: self.functions.update({f"register {plugin_id}": function})
+
+    def aot_impl(self, plugin_id: str) -> Callable[..., None]:
+        return lambda function: self.functions.update({f"aot_impl {plugin_id}": function})
+
+
+class Dim(int):
+    """A dimension that is fixed if it is positive."""
+
+    @property
+    def is_constant(self) -> bool:
+        return self > 0
+
+    def constant_value(self) -> int:
+        return int(self)
+
+
+@pytest.fixture
+def registered(named: OnnxFacts, monkeypatch: pytest.MonkeyPatch) -> FakePlugin:
+    fake = FakePlugin()
+    names = ("op", "register", "aot_impl", "TensorDesc", "KernelLaunchParams", "SymIntExprs", "SymInt32")
+    provide(monkeypatch, **{name: getattr(fake, name) for name in names})
+    monkeypatch.setattr(plugins, "compile_ptx", lambda source: f"PTX of {source}".encode())
+    register_plugins(flavour(), named)
+    return fake
+
+
+PLUGIN_ID = "inferlane::residual_layernorm"
+
+
+def tensors(fake: FakePlugin, dtype: object, *shape: int) -> list[FakePlugin.TensorDesc]:
+    return [fake.TensorDesc(dtype, *map(Dim, shape)) for _ in range(4)]
+
+
+def test_signatures_name_tensors_and_epsilon_as_tensorrt_reads_them(registered: FakePlugin) -> None:
+    described, implemented = (inspect.signature(function) for function in registered.functions.values())
+    assert list(described.parameters) == ["x", "residual", "gamma", "beta", "epsilon"]
+    assert list(implemented.parameters) == [*described.parameters, "outputs", "tactic"]
+    assert described.parameters["x"].annotation is described.return_annotation is registered.TensorDesc
+    assert typing.get_args(implemented.return_annotation)[:2] == (str, bytes)
+
+
+@pytest.mark.parametrize(("dtype", "entry"), [("HALF", "layernorm_fp16"), ("FLOAT", "layernorm_fp32")])
+def test_the_launch_is_a_block_per_row(registered: FakePlugin, dtype: str, entry: str) -> None:
+    inputs = tensors(registered, getattr(flavour().module.DataType, dtype), 2, 3, 64)
+    epsilon = np.array([1.0], np.float32)
+    assert registered.functions[f"register {PLUGIN_ID}"](*inputs, epsilon=epsilon) is inputs[0]
+    name, code, launch, arguments = registered.functions[f"aot_impl {PLUGIN_ID}"](*inputs, epsilon, (inputs[0],), 0)
+    assert (name, code) == (entry, b"PTX of layernorm")
+    assert (launch.grid_x, launch.block_x) == (6, 256)
+    assert arguments == [64, 0x3F800000]
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "shape", "words"),
+    [
+        (["HALF", "FLOAT", "HALF", "HALF"], (2, 64), "its four inputs are FP16"),
+        (["INT32"] * 4, (2, 64), "its four inputs are FP16"),
+        (["FLOAT"] * 4, (64,), "one row without a batch"),
+        (["FLOAT"] * 4, (2, 66), "a multiple of 4"),
+        (["HALF"] * 4, (2, 68), "a multiple of 8"),
+        (["FLOAT"] * 4, (2, -1), "any number of elements"),
+        (["FLOAT"] * 4, (2, 8196), "at most 8192"),
+    ],
+)
+def test_what_the_kernel_cannot_do(
+    registered: FakePlugin, dtypes: list[str], shape: tuple[int, ...], words: str
+) -> None:
+    types = [getattr(flavour().module.DataType, name) for name in dtypes]
+    inputs = [registered.TensorDesc(dtype, *map(Dim, shape)) for dtype in types]
+    epsilon = np.array([1e-5], np.float32)
+    with pytest.raises(ModelLoadFailed, match=words):
+        _run_both(registered, inputs, epsilon)
+
+
+def _run_both(fake: FakePlugin, inputs: list[FakePlugin.TensorDesc], epsilon: object) -> None:
+    fake.functions[f"register {PLUGIN_ID}"](*inputs, epsilon=epsilon)
+    fake.functions[f"aot_impl {PLUGIN_ID}"](*inputs, epsilon, (inputs[0],), 0)
