@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from service.buckets import Form
+from service.buckets import DimSizes, Form
 from service.errors import ServiceError
 from service.models import MediaForm, ModelSpec
 from service.pipeline.decode import RgbImage, decode_image
 from service.pipeline.frames import RawImage
 from service.pipeline.image_descriptors import described
 from service.pipeline.media import MediaFile, split_media
-from service.pipeline.preprocess import Preprocessor, create_preprocessor, plan_resize
+from service.pipeline.preprocess import Preprocessor, create_preprocessor, image_dims, plan_resize
 from service.pipeline.steps import Call
 from service.tensors import HostArray
 
@@ -62,12 +62,14 @@ class ImageLoader:
         preprocessor: of the model.
         max_images: most images of one request: the rows of the model's largest batch.
         max_pixels: most pixels of one image.
+        dims: sizes of the model's dynamic dimensions, of every image.
         media: how images are taken as they are; None where they are not.
     """
 
     preprocessor: Preprocessor
     max_images: int
     max_pixels: int
+    dims: DimSizes = ()
     media: MediaForm | None = None
 
     def load(self, body: bytes, content_type: str, *, as_media: bool = True) -> LoadedImages:
@@ -104,7 +106,7 @@ class ImageLoader:
             sizes.append(ImageSize(image.height, image.width))
             inputs = self._as_media(image) if as_media else None
             if inputs is not None:
-                calls.append(Call(inputs, 1, form=Form.MEDIA))
+                calls.append(Call(inputs, 1, self.dims, form=Form.MEDIA))
                 indices.append((index,))
                 continue
             if host_images is None:
@@ -114,7 +116,7 @@ class ImageLoader:
         if host_images is not None:
             rows = host_images[: len(tensors)]
             rows.flags.writeable = False
-            calls.append(Call((rows,), len(tensors)))
+            calls.append(Call((rows,), len(tensors), self.dims))
             indices.append(tuple(tensors))
         return LoadedImages(tuple(calls), tuple(sizes), tuple(indices))
 
@@ -150,5 +152,9 @@ def create_image_loader(spec: ModelSpec, *, max_pixels: int) -> ImageLoader:
         ModelLoadFailed: the model does not take images, or its card does not fit it.
     """
     return ImageLoader(
-        create_preprocessor(spec), max_images=max(1, spec.max_batch_size), max_pixels=max_pixels, media=spec.media
+        create_preprocessor(spec),
+        max_images=max(1, spec.max_batch_size),
+        max_pixels=max_pixels,
+        dims=image_dims(spec),
+        media=spec.media,
     )

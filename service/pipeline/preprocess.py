@@ -14,12 +14,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from service.buckets import DimSizes
 from service.cards import Interpolation, PreprocessCard, Resize
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.pipeline.decode import RgbImage
 from service.pipeline.needs import IMAGE_DTYPES, dtypes_text, tensors_text
-from service.tensors import DType, HostArray, TensorSpec
+from service.tensors import DType, HostArray
 
 if TYPE_CHECKING:
     from cv2.typing import MatLike
@@ -232,20 +233,35 @@ def _image_input(spec: ModelSpec) -> ImageInput:
         "[batch, 3, height, width] or [batch, height, width, 3], height and width fixed"
     )
     found = tensors_text(spec.inputs)
-    image = _as_image(spec.inputs[0], has_batch_dim=spec.has_batch_dim) if len(spec.inputs) == 1 else None
+    image = _as_image(spec) if len(spec.inputs) == 1 else None
     if image is None:
         raise ModelLoadFailed(
-            f"model '{spec.name}': {expected}; the model has {found}. [dims] can fix a dynamic height and width; "
-            'task = "tensor" serves any model'
+            f"model '{spec.name}': {expected}; the model has {found}. [dims] can fix a dynamic height and width, and "
+            'so can one size of each in [buckets]; task = "tensor" serves any model'
         )
     return image
 
 
-def _as_image(tensor: TensorSpec, *, has_batch_dim: bool) -> ImageInput | None:
+def image_dims(spec: ModelSpec) -> DimSizes:
+    """The sizes of the dynamic dimensions of a model of images, the same for every image.
+
+    Height and width have one size each in [buckets]; what else is dynamic can only be the leading dimension of a model
+    without a batch, of which an image is one.
+    """
+    return tuple(1 if sizes is None else sizes[0] for sizes in spec.buckets.dim_sizes)
+
+
+def _as_image(spec: ModelSpec) -> ImageInput | None:
+    tensor, buckets = spec.inputs[0], spec.buckets
     if tensor.dtype not in IMAGE_DTYPES or len(tensor.dims) != 4:
         return None
-    leading, *dims = tensor.dims
-    if not has_batch_dim and isinstance(leading, int) and leading != 1:
+    sizes = {
+        name: served[0]
+        for name, served in zip(buckets.dim_names, buckets.dim_sizes, strict=True)
+        if served is not None and len(served) == 1
+    }
+    leading, *dims = (sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in tensor.dims)
+    if not spec.has_batch_dim and isinstance(leading, int) and leading != 1:
         return None
     is_channels_last = dims[0] != 3
     height, width = (dims[0], dims[1]) if is_channels_last else (dims[1], dims[2])

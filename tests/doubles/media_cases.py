@@ -114,12 +114,13 @@ class MediaCases:
         assert len(got["results"][0]["predictions"]) == int(top_k)
         assert_same_classes(got, answered(lane, backend.spec, host.steps(body, "image/png", {"top_k": top_k}))[0])
 
-    @pytest.mark.parametrize("name", ["finder8", "finder5"])
+    @pytest.mark.parametrize("name", ["finder8", "finder5", "named-finder"])
     def test_boxes_are_those_of_the_host(self, bench: MediaBench, name: str) -> None:
-        backend = bench.open(name, "[detect]\nscore_threshold = 0.3\n")
+        layout = BoxLayout.YOLOV5 if name == "finder5" else BoxLayout.YOLOV8
+        backend = bench.open(name, f'[detect]\nscore_threshold = 0.3\nlayout = "{layout.value}"\n')
         lane = bench.lane(backend)
         device, host = tasks(backend.spec)
-        assert device.layout is (BoxLayout.YOLOV8 if name == "finder8" else BoxLayout.YOLOV5)
+        assert device.layout is layout
         body = body_of(pictures()[2:6])
         for options in ({}, {"score_threshold": "0.6"}, {"max_detections": "2"}):
             got, forms = answered(lane, backend.spec, device.steps(body, FORM, options))
@@ -229,7 +230,7 @@ class MediaCases:
         before = lane.figures()
         lane.sync(lane.enqueue(batch_of(spec, [_call(device, noise(10, 10)), _call(device, noise(20, 5))])))
         after = lane.figures()
-        assert after.h2d_bytes - before.h2d_bytes == 256 + 512 + 300  # four descriptors, then images at multiples of 256
+        assert after.h2d_bytes - before.h2d_bytes == 256 + 512 + 300  # descriptors, then images at multiples of 256
         assert after.d2h_bytes - before.d2h_bytes == 256 + 4 * 16 * 4
 
     @pytest.mark.parametrize("name", ["seer", "finder8", "speaker"])

@@ -44,6 +44,7 @@ CARDS = {
     '[pooling]\noutput = "tokens"\n',
 }
 CARDS["finder5"] = CARDS["finder8"]
+CARDS["named-finder"] = CARDS["finder8"].replace("[preprocess]", "height = [64]\nwidth = [96]\n[preprocess]")
 CARDS["fragile-seer"] = CARDS["seer"]
 CARDS["fragile-finder"] = CARDS["finder8"]
 CARDS["half-seer"] = CARDS["seer"]
@@ -78,10 +79,11 @@ def make_seer(path: Path, *, is_fragile: bool = False, element_type: int = Tenso
     return _save(path, nodes, [image], [_value("logits", element_type, ("batch", CLASSES))], weights)
 
 
-def make_finder(path: Path, *, is_v8: bool = True, is_fragile: bool = False) -> Path:
+def make_finder(path: Path, *, is_v8: bool = True, is_fragile: bool = False, is_dynamic: bool = False) -> Path:
     """A YOLO head of 3 classes on `images: FP32[batch, 3, 64, 96]`: a candidate for each of 8 x 12 cells.
 
-    Every number of a candidate follows from its cell's mean colour. A fragile one gives NaN for a dark image.
+    Every number of a candidate follows from its cell's mean colour. A fragile one gives NaN for a dark image, a dynamic
+    one leaves height and width open.
     """
     height, width = 64, 96
     columns = 7 if is_v8 else 8
@@ -112,11 +114,12 @@ def make_finder(path: Path, *, is_v8: bool = True, is_fragile: bool = False) -> 
             helper.make_node("Mul", ["scaled", "root"], ["rooted"]),
         ]
         last = "rooted"
-    anchors = height // CELL * (width // CELL)
+    anchors = "anchors" if is_dynamic else height // CELL * (width // CELL)
     dims = ("batch", columns, anchors) if is_v8 else ("batch", anchors, columns)
     turn = {"perm": [0, 1, 2] if is_v8 else [0, 2, 1]}
     nodes.append(helper.make_node("Transpose", [last], ["candidates"], **turn))
-    images = _value("images", TensorProto.FLOAT, ("batch", 3, height, width))
+    sides = ("height", "width") if is_dynamic else (height, width)
+    images = _value("images", TensorProto.FLOAT, ("batch", 3, *sides))
     return _save(path, nodes, [images], [_value("candidates", TensorProto.FLOAT, dims)], weights)
 
 
@@ -125,6 +128,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "half-seer": partial(make_seer, element_type=TensorProto.FLOAT16),
     "fragile-seer": partial(make_seer, is_fragile=True),
     "finder8": make_finder,
+    "named-finder": partial(make_finder, is_dynamic=True),
     "finder5": partial(make_finder, is_v8=False),
     "fragile-finder": partial(make_finder, is_fragile=True),
     "speaker": make_sequence,
@@ -249,7 +253,8 @@ def batch_of(spec: ModelSpec, calls: Sequence[Call]) -> Batch:
 def run_calls_together(lane: TensorRTLane, spec: ModelSpec, calls: Sequence[Call]) -> list[Outputs]:
     """The outputs of calls, those of media in one batch, as far as one holds them."""
     outputs: dict[int, Outputs] = {}
-    media = [index for index, call in enumerate(calls) if call.form is Form.MEDIA and not call.dims]
+    is_alike = {call.dims for call in calls} == {calls[0].dims}
+    media = [index for index, call in enumerate(calls) if call.form is Form.MEDIA and call.rows == 1 and is_alike]
     most = spec.media.batch_sizes[-1] if spec.media is not None else 1
     groups = [media[first : first + most] for first in range(0, len(media), most)]
     groups += [[index] for index in range(len(calls)) if index not in media]

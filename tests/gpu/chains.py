@@ -34,6 +34,7 @@ import cv2
 from service.bench.drive import DrivenLanes
 from service.bench.run import open_model
 from service.buckets import Bucket
+from service.errors import ServiceError
 from service.machine import default_threads
 from service.models import ModelSpec
 from service.pipeline.decode import configure_opencv, decode_image
@@ -97,8 +98,11 @@ def main(arguments: Sequence[str]) -> None:
         if not (Path(repository) / name).is_dir():
             sys.stdout.write(f"{name}: not in {repository}, left out\n")
             continue
-        with closing(open_model(Path(repository), name, cpu_threads=default_threads())) as backend:
-            figures += measured(backend)
+        try:
+            with closing(open_model(Path(repository), name, cpu_threads=default_threads())) as backend:
+                figures += measured(backend)
+        except ServiceError as error:
+            sys.stdout.write(f"{name}: {error.message}\n")
         Path(out).write_text(json.dumps([asdict(each) for each in figures], indent=1) + "\n")
     sys.stdout.write(table(figures))
 

@@ -3,9 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.cards import ModelCard
 from service.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+from service.models import build_spec
 from service.pipeline.frames import RawImage
 from service.pipeline.images import ImageLoader, create_image_loader
+from service.tensors import DType, TensorSpec
 from tests.service.pipeline.classifiers import image_tensor, make_spec
 from tests.service.pipeline.forms import FORM, form, part
 from tests.service.pipeline.image_files import encode, noise, png_claiming
@@ -69,6 +72,24 @@ def test_errors_say_which_image_of_a_form(bad: bytes, error: type[Exception]) ->
 def test_errors_of_a_single_image_name_no_place() -> None:
     with pytest.raises(InvalidInput, match=r"^the PNG is truncated"):
         loader().load(FILES[0][:50], "image/png")
+
+
+def test_height_and_width_may_be_the_one_size_that_their_buckets_have() -> None:
+    spec = build_spec(
+        ModelCard(name="shapes", task="classify", bucket_sizes={"batch": (1, 2), "h": (24,), "w": (32,)}),
+        version="1",
+        platform="onnxruntime_onnx",
+        inputs=(image_tensor(("n", 3, "h", "w")),),
+        outputs=(TensorSpec("scores", DType.FP32, ("n", 4)),),
+    )
+    (call,) = create_image_loader(spec, max_pixels=10_000).load(form(*map(part, FILES[:2])), FORM).calls
+    assert (call.inputs[0].shape, call.rows, call.dims) == ((2, 3, 24, 32), 2, (24, 32))
+
+
+def test_a_leading_dimension_that_is_no_batch_is_one_image() -> None:
+    spec = make_spec(max_batch_size=0, inputs=(image_tensor(("n", 3, 24, 32)),))
+    (call,) = create_image_loader(spec, max_pixels=10_000).load(FILES[0], "image/png").calls
+    assert (call.inputs[0].shape, call.dims) == ((1, 3, 24, 32), (1,))
 
 
 def test_a_frame_is_the_row_that_its_file_is() -> None:
