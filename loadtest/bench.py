@@ -69,7 +69,7 @@ def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
         session = Session(
             endpoint=parse_url(url),
             model=model,
-            headers=_headers(header or ()),
+            headers=headers_of(header or ()),
             max_connections=max_connections,
             timeout_s=timeout,
             objective_ms=objective_ms,
@@ -90,7 +90,12 @@ async def _run(session: Session, steps: Sequence[Step]) -> list[StepReport]:
         return await session.run(clock, steps)
 
 
-def _headers(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def headers_of(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Headers from the values of `--header`.
+
+    Raises:
+        LoadTestError: one is none.
+    """
     headers = []
     for option in options:
         name, colon, value = option.partition(":")
