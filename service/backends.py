@@ -16,6 +16,7 @@ from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
 from service.runtime.golden import Reference
 from service.runtime.protocol import Backend
 from service.settings import KERNEL_CACHE
+from service.telemetry.snapshot_probes import Peaks
 
 if TYPE_CHECKING:
     from service.runtime.cuda.device import Cuda
@@ -111,6 +112,53 @@ def pci_bus_id(backend: Backend) -> str | None:
     if backend.spec.platform != TENSORRT_PLATFORM:
         return None
     return _tensorrt().cuda.pci_bus_id(backend.spec.card.lanes.device)
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePeaks:
+    """What the machine that runs a model does at best, and its name: a GPU's, or `CPU, 4 threads`."""
+
+    machine: str
+    peaks: Peaks
+
+
+def machine_peaks(backend: Backend, *, cpu_threads: int, kernel_cache: Path = KERNEL_CACHE) -> MachinePeaks:
+    """Measures the ceilings of the machine that runs a backend, once in a process; about a second, blocking.
+
+    Traffic at the same time lowers them. A measurement that fails is tried again at the next call.
+
+    Args:
+        backend: the opened model.
+        cpu_threads: threads that a model on the CPU has.
+        kernel_cache: folder that keeps compiled kernels.
+
+    Raises:
+        ModelLoadFailed: the kernels do not compile here, or ONNX Runtime is missing.
+        DeviceError: the GPU has no memory left for it, or fails.
+    """
+    if backend.spec.platform == TENSORRT_PLATFORM:
+        return _gpu_peaks(backend.spec.card.lanes.device, kernel_cache)
+    return _cpu_peaks(cpu_threads)
+
+
+@cache
+def _cpu_peaks(threads: int) -> MachinePeaks:
+    from service.runtime.onnx.peaks import measure_cpu_peaks  # noqa: PLC0415
+
+    return MachinePeaks(f"CPU, {threads} thread{'s' * (threads > 1)}", measure_cpu_peaks(threads))
+
+
+@cache
+def _gpu_peaks(device: int, kernel_cache: Path) -> MachinePeaks:
+    from kernels.compile import nvrtc  # noqa: PLC0415
+    from kernels.launch import driver_api, load_kernels  # noqa: PLC0415
+    from service.layers.gpu_peaks import SOURCES, measure_peaks  # noqa: PLC0415
+
+    cuda = _tensorrt().cuda
+    cuda.use_device(device)
+    folder = kernel_cache.expanduser()
+    kernels = load_kernels(cuda, driver_api(), nvrtc(), device=device, cache=folder, sources=SOURCES)
+    return MachinePeaks(cuda.device_name(device), measure_peaks(cuda, kernels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def profile_layers(backend: Backend, bucket: Bucket, *, runs: int = RUNS) -> Lay
         runs: executions with the profiler.
 
     Raises:
-        ModelLoadFailed, ExecutionFailed, DeviceError: the model does not run here, or the runtime tells nothing of its layers.
+        ModelLoadFailed, ExecutionFailed, DeviceError: the model does not run, or its runtime tells nothing of layers.
     """
     with closing(backend.create_layer_probe(bucket)) as probe:
         return layer_profile(bucket, probe.layers(runs))

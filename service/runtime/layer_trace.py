@@ -5,6 +5,7 @@ Promises: what the runtime does not say is empty here, never guessed. What follo
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from enum import Enum
 
@@ -91,10 +92,15 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class TracedLayer:
-    """A layer and how long one execution of it takes, in seconds: the median of the runs."""
+    """A layer and how long each execution of it took, in seconds, in the order of the runs."""
 
     operation: Operation
-    time_s: float
+    times_s: tuple[float, ...]
+
+    @property
+    def time_s(self) -> float:
+        """The median of the runs."""
+        return statistics.median(self.times_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,8 @@ class FakeCuda(FakeCopies, FakeGraphs):
     @api_call(values=1)
     def cudaDeviceGetAttribute(self, attr: cudaDeviceAttr, device: int) -> tuple[int]:
         self._require_device(device)
-        return (9 if attr is cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor else 0,)
+        values = {cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor: 9, cudaDeviceAttr.cudaDevAttrL2CacheSize: 50 << 20}
+        return (values.get(attr, 0),)
 
     @api_call(values=1)
     def cudaGetDeviceProperties(self, device: int) -> tuple[DeviceProperties]:

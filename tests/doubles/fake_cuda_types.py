@@ -55,6 +55,7 @@ class cudaMemcpySrcAccessOrder(IntEnum):
 
 
 class cudaDeviceAttr(IntEnum):
+    cudaDevAttrL2CacheSize = 38
     cudaDevAttrComputeCapabilityMajor = 75
     cudaDevAttrComputeCapabilityMinor = 76
 

@@ -50,6 +50,7 @@ class DeviceAttributes(Protocol):
 
     cudaDevAttrComputeCapabilityMajor: IntEnum
     cudaDevAttrComputeCapabilityMinor: IntEnum
+    cudaDevAttrL2CacheSize: IntEnum
 
 
 class DeviceProperties(Protocol):

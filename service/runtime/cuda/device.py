@@ -127,6 +127,12 @@ class Cuda:
         minor = self.api.cudaDeviceGetAttribute(attributes.cudaDevAttrComputeCapabilityMinor, ordinal)
         return check(self.api, call, major), check(self.api, call, minor)
 
+    def cache_bytes(self, ordinal: int) -> int:
+        """Size of the device's last cache before its memory."""
+        attribute = self.api.cudaDeviceAttr.cudaDevAttrL2CacheSize
+        call = f"cudaDeviceGetAttribute({ordinal})"
+        return check(self.api, call, self.api.cudaDeviceGetAttribute(attribute, ordinal))
+
     @property
     def driver_version(self) -> int:
         """The newest CUDA that the driver supports, as 1000 major + 10 minor; 0 where there is no driver."""

@@ -8,7 +8,6 @@ Names are those after ONNX Runtime's own fusions, and say the ONNX node that a f
 from __future__ import annotations
 
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -68,7 +67,7 @@ _OWN_SUFFIX = re.compile(r"(?:_nchwc|_token_\d+|/\w+Fusion/?)+$")
 
 
 def node_times(events: Iterable[Mapping[str, Any]], skipped_runs: int) -> tuple[TracedLayer, ...]:
-    """Every node with the median of its times, in the order of execution.
+    """Every node with its times, in the order of execution.
 
     Args:
         events: of the profiler's file.
@@ -83,7 +82,7 @@ def node_times(events: Iterable[Mapping[str, Any]], skipped_runs: int) -> tuple[
             last[key] = (float(event["ts"]), event)
     ordered = sorted(times, key=lambda key: last[key][0])
     return tuple(
-        TracedLayer(node_operation(last[key][1]), statistics.median(times[key][skipped_runs:]))
+        TracedLayer(node_operation(last[key][1]), tuple(times[key][skipped_runs:]))
         for key in ordered
         if len(times[key]) > skipped_runs
     )

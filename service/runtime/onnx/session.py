@@ -14,7 +14,9 @@ from service.errors import ModelLoadFailed
 from service.tensors import Dim, DType, HostArray, TensorSpec
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, NodeArg
+    from types import ModuleType
+
+    from onnxruntime import InferenceSession, NodeArg, SessionOptions
 
 _DTYPES: dict[str, DType] = {
     "tensor(bool)": DType.BOOL,
@@ -35,6 +37,7 @@ _DTYPES: dict[str, DType] = {
 
 _BFLOAT16_ELEMENT_TYPE = 16
 _LOG_FATAL = 4
+_PROVIDERS = ["CPUExecutionProvider"]
 _SOURCE_PATH = re.compile(r"/\S+\.(?:h|hpp|cc|cpp)(?::\d+)?\s*")
 
 
@@ -52,33 +55,30 @@ def open_session(
     Raises:
         ModelLoadFailed: ONNX Runtime is not installed, or refuses the model.
     """
-    try:
-        import onnxruntime as ort  # noqa: PLC0415
-    except ImportError as error:
-        raise ModelLoadFailed(
-            f"{model_path.name} needs ONNX Runtime, which cannot be imported ({error}); pip install -e '.[cpu]'"
-        ) from error
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    # A run that fails raises; logged too, every bad index of any client would be lines on standard error.
-    options.log_severity_level = _LOG_FATAL
+    ort = _onnxruntime(model_path.name)
+    options = _options(ort, threads)
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
     if not is_optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # The lane shares its cores with the event loop: a pool that spins wins where nobody else wants the
-    # cores and loses far more where somebody does, in throughput as in the loop's wake-ups.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return ort.InferenceSession(str(model_path), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(str(model_path), options, providers=_PROVIDERS)
     except Exception as error:
         raise ModelLoadFailed(
             f"ONNX Runtime {ort.__version__} cannot load the model: {without_paths(str(error), model_path)}; "
             "check that the file is complete and its operators are supported (`onnxruntime_test`, or export it again)"
         ) from error
+
+
+def open_model_bytes(model: bytes, *, threads: int) -> InferenceSession:
+    """Loads a model of our own making, as `open_session` does others'.
+
+    Raises:
+        ModelLoadFailed: ONNX Runtime is not installed.
+    """
+    ort = _onnxruntime("measuring the CPU's peaks")
+    return ort.InferenceSession(model, _options(ort, threads), providers=_PROVIDERS)
 
 
 def input_tensors(session: InferenceSession) -> tuple[TensorSpec, ...]:
@@ -123,6 +123,29 @@ def without_paths(message: str, model_path: Path) -> str:
     for folder in {str(model_path.parent), str(model_path.resolve().parent)}:
         message = message.replace(f"{folder}/", "")
     return _SOURCE_PATH.sub("", message)
+
+
+def _onnxruntime(purpose: str) -> ModuleType:
+    try:
+        import onnxruntime as ort  # noqa: PLC0415
+    except ImportError as error:
+        raise ModelLoadFailed(
+            f"{purpose} needs ONNX Runtime, which cannot be imported ({error}); pip install -e '.[cpu]'"
+        ) from error
+    return ort
+
+
+def _options(ort: ModuleType, threads: int) -> SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    # A run that fails raises; logged too, every bad index of any client would be lines on standard error.
+    options.log_severity_level = _LOG_FATAL
+    # The lane shares its cores with the event loop: a pool that spins wins where nobody else wants the
+    # cores and loses far more where somebody does, in throughput as in the loop's wake-ups.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 def _tensors(role: str, arguments: Iterable[NodeArg]) -> tuple[TensorSpec, ...]:

@@ -107,7 +107,7 @@ def trace_layers(subject: Subject, runs: int, time_span_ns: Callable[[], float])
                 reports.append(_reported(chain, run))
             return LayerTrace(
                 span_s=statistics.median(spans_ns) / 1e9,
-                layers=join(medians_s(reports), run.describe()),
+                layers=join(times_by_layer(reports), run.describe()),
                 runs=runs,
                 is_replayed=chain.graph is not None,
                 are_overlapping=subject.engine.native.num_aux_streams > 0,
@@ -116,8 +116,8 @@ def trace_layers(subject: Subject, runs: int, time_span_ns: Callable[[], float])
             chain.close_graph()
 
 
-def medians_s(reports: Sequence[Report]) -> list[tuple[str, float]]:
-    """Names and median seconds over the reports, in the order of the first one.
+def times_by_layer(reports: Sequence[Report]) -> list[tuple[str, tuple[float, ...]]]:
+    """Names and seconds, one of each report, in the order of the first one.
 
     Names may repeat within a report: the second layer of a name is joined with the second ones.
     """
@@ -127,10 +127,10 @@ def medians_s(reports: Sequence[Report]) -> list[tuple[str, float]]:
         for name, milliseconds in report:
             times[name, seen[name]].append(milliseconds / 1e3)
             seen[name] += 1
-    return [(name, statistics.median(values)) for (name, _), values in times.items()]
+    return [(name, tuple(values)) for (name, _), values in times.items()]
 
 
-def join(times_s: Iterable[tuple[str, float]], layers: Iterable[LayerInfo]) -> tuple[TracedLayer, ...]:
+def join(times: Iterable[tuple[str, tuple[float, ...]]], layers: Iterable[LayerInfo]) -> tuple[TracedLayer, ...]:
     """Times with what their layers are, by name and, where a name repeats, by order.
 
     A layer that the inspector does not list has its name alone. One that takes no time, such as a constant, is left out
@@ -140,9 +140,9 @@ def join(times_s: Iterable[tuple[str, float]], layers: Iterable[LayerInfo]) -> t
     for layer in layers:
         waiting[without_profile(layer.name)].append(layer)
     traced = []
-    for name, time_s in times_s:
+    for name, times_s in times:
         same = waiting[without_profile(name)]
-        traced.append(TracedLayer(operation(same.popleft() if same else LayerInfo(name, "", {})), time_s))
+        traced.append(TracedLayer(operation(same.popleft() if same else LayerInfo(name, "", {})), times_s))
     return tuple(traced)
 
 

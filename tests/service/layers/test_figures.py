@@ -15,7 +15,7 @@ A, B = Operand((1024, 1024), "FP16"), Operand((1024, 1024), "FP32")
 
 def traced(kind: OperationKind, seconds: float, inputs: tuple[Operand, ...] = (A,), **rest: object) -> TracedLayer:
     operation = Operation(name=kind.value, word=kind.name, kind=kind, inputs=inputs, outputs=(A,), dtype="FP16", **rest)  # type: ignore[arg-type]
-    return TracedLayer(operation, seconds)
+    return TracedLayer(operation, (seconds,))
 
 
 TRACE = LayerTrace(

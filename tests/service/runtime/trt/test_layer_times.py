@@ -12,7 +12,7 @@ from service.errors import ExecutionFailed
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.layer_trace import OperationKind
 from service.runtime.trt.inspector import LayerInfo
-from service.runtime.trt.layer_times import join, medians_s
+from service.runtime.trt.layer_times import join, times_by_layer
 from service.runtime.trt.probe import SPAN_LAUNCHES
 from tests.doubles.trt_models import DOUBLE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
@@ -99,7 +99,7 @@ def test_a_profiler_that_hears_nothing_is_an_error_and_leaves_nothing(make_bench
 
 def test_names_that_repeat_are_told_apart_by_their_order() -> None:
     reports = [[("a", 1.0), ("b", 5.0), ("a", 3.0)], [("a", 2.0), ("b", 5.0), ("a", 4.0)]]
-    assert medians_s(reports) == [("a", 0.0015), ("b", 0.005), ("a", 0.0035)]
+    assert times_by_layer(reports) == [("a", (0.001, 0.002)), ("b", (0.005, 0.005)), ("a", (0.003, 0.004))]
     first, second = LayerInfo("a [profile 1]", "CaskConvolution", {}), LayerInfo("a", "Reformat", {})
-    traced = join(medians_s(reports), [first, LayerInfo("unused", "Constant", {}), second])
+    traced = join(times_by_layer(reports), [first, LayerInfo("unused", "Constant", {}), second])
     assert [layer.operation.word for layer in traced] == ["CaskConvolution", "", "Reformat"]
