@@ -1,7 +1,9 @@
-// Kernel `gemm_wgmma`: out[m][n] = sum of a[m][k] * b[n][k], row-major FP16, sums in FP32, by Hopper's own instructions.
+// Kernel `gemm_wgmma`: out[m][n] = sum of a[m][k] * b[n][k], row-major FP16, sums in FP32, by Hopper's own
+// instructions.
 //
-// A block makes 128 x 256 outputs. Its last warp only begins copies, up to STAGES stages of operands ahead; two groups of
-// four warps multiply, 64 rows each, straight from shared memory. Rows, columns and depth are multiples of 128, 256 and 64.
+// A block makes 128 x 256 outputs. Its last warp only begins copies, up to STAGES stages of operands ahead; two groups
+// of four warps multiply, 64 rows each, straight from shared memory. Rows, columns and depth are multiples of 128, 256
+// and 64.
 
 #include "hopper.cuh"
 
@@ -15,8 +17,8 @@ struct Problem {
     int rows, columns, depth;
 };
 
-// A tile's first row and column. Blocks that run together share rows of a and columns of b: GROUP rows of tiles at a time,
-// for the L2 cache.
+// A tile's first row and column. Blocks that run together share rows of a and columns of b: GROUP rows of tiles at a
+// time, for the L2 cache.
 struct Place {
     int row, column;
 };
@@ -45,7 +47,8 @@ struct Stages {
     }
 };
 
-__device__ __forceinline__ void copy_tiles(Stages stages, const TensorMap &a, const TensorMap &b, Place place, int depth) {
+__device__ __forceinline__ void copy_tiles(Stages stages, const TensorMap &a, const TensorMap &b, Place place,
+                                           int depth) {
     for (int done = 0; done < depth; done += OPERAND_DEPTH) {
         Barrier *full = stages.full + stages.index;
         wait(stages.empty + stages.index, stages.parity ^ 1);

@@ -1,9 +1,9 @@
-// The instructions that make a matrix product fast on Hopper (sm_90a), in PTX; the emulated device has its own of the same
-// names.
+// The instructions that make a matrix product fast on Hopper (sm_90a), in PTX; the emulated device has its own of the
+// same names.
 //
-// Operand tiles are OPERAND_DEPTH = 64 halves deep, so that a row is 128 bytes; the copy engine writes them with the 16-byte
-// chunks of a row permuted by the row's last three bits (the 128-byte swizzle), and the tensor cores read them so. Layouts
-// and descriptors are PTX's (ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor Map").
+// Operand tiles are OPERAND_DEPTH = 64 halves deep, so that a row is 128 bytes; the copy engine writes them with the
+// 16-byte chunks of a row permuted by the row's last three bits (the 128-byte swizzle), and the tensor cores read them
+// so. Layouts and descriptors are PTX's (ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor Map").
 #pragma once
 
 #include "tensor_core.cuh"
@@ -29,7 +29,9 @@ __device__ __forceinline__ void initialise(Barrier *barrier, u32 arrivals) {
 }
 
 // Makes initialised barriers known to the copy engine.
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void publish_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void arrive(Barrier *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -50,8 +52,9 @@ __device__ __forceinline__ void wait(Barrier *barrier, u32 parity) {
 
 // Begins to copy a box of the matrix, from this row and column on; `barrier` gets the bytes. One thread calls it.
 __device__ __forceinline__ void copy_box(Half *target, const TensorMap &map, int row, int column, Barrier *barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-                 ::"r"(shared_address(target)), "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(target)),
+                 "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
                  : "memory");
 }
 
@@ -69,9 +72,10 @@ __device__ __forceinline__ u64 operand(const Half *tile) {
 #define SUMS_16(I) SUMS_4(I), SUMS_4(I + 4), SUMS_4(I + 8), SUMS_4(I + 12)
 #define SUMS_64(I) SUMS_16(I), SUMS_16(I + 16), SUMS_16(I + 32), SUMS_16(I + 48)
 
-// sums += left (64 x 16) * right (256 x 16) transposed, by the four warps of a group together, in the background: until
-// `wait_for_products` no one may touch the sums. Warp w of the group has rows 16 w to 16 w + 15; sums 4 j and 4 j + 1 of
-// a lane are row lane / 4, columns 8 j + lane % 4 * 2 and the next, sums 4 j + 2 and 4 j + 3 the same of row lane / 4 + 8.
+// sums += left (64 x 16) * right (256 x 16) transposed, by the four warps of a group together, in the background:
+// until `wait_for_products` no one may touch the sums. Warp w of the group has rows 16 w to 16 w + 15; sums 4 j and 4
+// j + 1 of a lane are row lane / 4, columns 8 j + lane % 4 * 2 and the next, sums 4 j + 2 and 4 j + 3 the same of row
+// lane / 4 + 8.
 __device__ __forceinline__ void multiply_64x256x16(float *sums, const Half *left, const Half *right) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"

@@ -1,10 +1,10 @@
 // Kernel `preprocess`: 8-bit images of any sizes become rows of a model's input, one launch for the whole batch.
 //
-// A thread makes two neighbouring pixels of ROWS rows; neighbouring lanes make neighbouring pairs, so that a warp reads
-// whole sectors of the image and writes whole lines of each plane. What a block's rows and columns sample is found once,
-// in shared memory. Where no pixel needs its neighbour - sizes that shrink by an odd whole number, as 1920 to 640 - one is
-// read instead of two or four, and no sum is made. Blocks are made for the canvas, not for the images: the grid does not
-// depend on the descriptors, and a captured launch serves whatever they say later.
+// A thread makes two neighbouring pixels of ROWS rows; neighbouring lanes make neighbouring pairs, so that a warp
+// reads whole sectors of the image and writes whole lines of each plane. What a block's rows and columns sample is
+// found once, in shared memory. Where no pixel needs its neighbour - sizes that shrink by an odd whole number, as 1920
+// to 640 - one is read instead of two or four, and no sum is made. Blocks are made for the canvas, not for the images:
+// the grid does not depend on the descriptors, and a captured launch serves whatever they say later.
 
 #include "preprocess_rows.cuh"
 
@@ -86,8 +86,8 @@ struct Target {
     __device__ __forceinline__ void put(int row, const Values *values) {
         if (row >= rows) return;
         Out *place = green + row * width;
-        store_row(place - blue, fmaf(values[0].red, red_factor, red_offset), fmaf(values[1].red, red_factor, red_offset),
-                  is_aligned, is_last);
+        store_row(place - blue, fmaf(values[0].red, red_factor, red_offset),
+                  fmaf(values[1].red, red_factor, red_offset), is_aligned, is_last);
         store_row(place, fmaf(values[0].green, green_factor, green_offset),
                   fmaf(values[1].green, green_factor, green_offset), is_aligned, is_last);
         store_row(place + blue, fmaf(values[0].blue, blue_factor, blue_offset),
@@ -96,9 +96,12 @@ struct Target {
 };
 
 template <bool IS_PAIR, typename Target>
-__device__ __forceinline__ void resize(const Image &image, const RowTaps *rows, const ColumnTaps *taps, bool blends,
-                                       int pad_value, Target &target) {
+__device__ __forceinline__ void resize(const Image &image, const RowTaps *rows, const ColumnTaps *taps, int pad_value,
+                                       Target &target) {
     const Columns<IS_PAIR> columns(taps, image.width, pad_value);
+    bool blends = false; // the same for a whole warp
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) blends = blends || rows[i].weights.upper != 2048.0f / 65536;
     if (image.format == FORMAT_NV12) {
         if (blends) blend_nv12(image, rows, columns, target);
         else resize_nv12(image, rows, columns, target);
@@ -108,43 +111,44 @@ __device__ __forceinline__ void resize(const Image &image, const RowTaps *rows, 
     }
 }
 
+template <typename Target>
+__device__ __forceinline__ void fill(int value, Target &target) {
+    const float pad = (float)value;
+    const Values values[2] = {{pad, pad, pad}, {pad, pad, pad}};
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) target.put(i, values);
+}
+
 template <typename Out>
 __device__ __forceinline__ void preprocess(const Image *images, Out *out, int height, int width, Normalisation scale) {
     __shared__ RowTaps rows[TILE_ROWS];
     __shared__ ColumnTaps columns[TILE_COLUMNS];
     const Image image = images[blockIdx.z];
+    const bool swaps = (image.format == FORMAT_BGR) != (scale.is_bgr != 0);
+    const int x = blockIdx.x * TILE_COLUMNS + threadIdx.x * 2, y = blockIdx.y * TILE_ROWS + threadIdx.y * ROWS;
+    Target<Out> target(out + blockIdx.z * 3 * (u64)height * width, height, width, x, y, scale, swaps);
+    const int column = (int)blockIdx.x * TILE_COLUMNS - image.left, row = (int)blockIdx.y * TILE_ROWS - image.top;
+    const bool is_shown = column < image.scaled_width && column + TILE_COLUMNS > 0 && row < image.scaled_height &&
+                          row + TILE_ROWS > 0;
+    if (!is_shown) {
+        if (x < width) fill(scale.pad_value, target);
+        return;
+    }
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     bool is_pair = false;
     if (thread < TILE_COLUMNS) {
-        const ColumnTaps taps = sampled_column(image, (int)blockIdx.x * TILE_COLUMNS + thread - image.left);
+        const ColumnTaps taps = sampled_column(image, column + thread);
         is_pair = taps.weights >> 16;
         columns[thread] = taps;
     } else if (thread < TILE_COLUMNS + TILE_ROWS) {
-        const int row = thread - TILE_COLUMNS;
-        rows[row] = row_taps(image, (int)blockIdx.y * TILE_ROWS + row - image.top, scale.pad_value);
+        rows[thread - TILE_COLUMNS] = row_taps(image, row + thread - TILE_COLUMNS, scale.pad_value);
     }
     is_pair = __syncthreads_or(is_pair);
-    const int x = blockIdx.x * TILE_COLUMNS + threadIdx.x * 2, y = blockIdx.y * TILE_ROWS + threadIdx.y * ROWS;
-    if (x >= width || y >= height) return;
-    const bool swaps = (image.format == FORMAT_BGR) != (scale.is_bgr != 0);
-    Target<Out> target(out + blockIdx.z * 3 * (u64)height * width, height, width, x, y, scale, swaps);
+    if (x >= width) return;
     const RowTaps *mine = rows + threadIdx.y * ROWS;
     const ColumnTaps *taps = columns + threadIdx.x * 2;
-    bool is_shown = false, blends = false; // the same for a whole warp
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        is_shown = is_shown || mine[i].is_shown;
-        blends = blends || mine[i].weights.upper != 2048.0f / 65536;
-    }
-    if (!is_shown || !(taps[0].weights | taps[1].weights)) {
-        const float pad = (float)scale.pad_value;
-        const Values values[2] = {{pad, pad, pad}, {pad, pad, pad}};
-        for (int i = 0; i < ROWS; ++i) target.put(i, values);
-    } else if (is_pair) {
-        resize<true>(image, mine, taps, blends, scale.pad_value, target);
-    } else {
-        resize<false>(image, mine, taps, blends, scale.pad_value, target);
-    }
+    if (is_pair) resize<true>(image, mine, taps, scale.pad_value, target);
+    else resize<false>(image, mine, taps, scale.pad_value, target);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 4)

@@ -66,8 +66,8 @@ KERNEL_FUNCTION Taps column_taps(int index, int scaled, int extent) {
     return taps;
 }
 
-// From here to twice as much, floats are the integers: those up to here stand in them as WHOLE + integer, whose bits are
-// WHOLE_BITS + integer, and no conversion is needed.
+// From here to twice as much, floats are the integers: those up to here stand in them as WHOLE + integer, whose bits
+// are WHOLE_BITS + integer, and no conversion is needed.
 const float WHOLE = 8388608.0f;
 const u32 WHOLE_BITS = 0x4b000000u;
 
@@ -82,8 +82,8 @@ KERNEL_FUNCTION float multiply_down(float one, float other, float sum) {
 #endif
 }
 
-// The two lowest bytes, by the weights in the lower and upper half of `weights`, at most 255 * 2048 together; counted from
-// `start`, which has a float's bits: what comes out has them too.
+// The two lowest bytes, by the weights in the lower and upper half of `weights`, at most 255 * 2048 together; counted
+// from `start`, which has a float's bits: what comes out has them too.
 KERNEL_FUNCTION float sum_two(u32 bytes, u32 weights, u32 start) {
 #if defined(__CUDA_ARCH__)
     return float_of(__dp2a_lo(weights, bytes, start));
@@ -92,7 +92,8 @@ KERNEL_FUNCTION float sum_two(u32 bytes, u32 weights, u32 start) {
 #endif
 }
 
-// The same of one channel of two neighbouring packed pixels, six bytes in memory's order: bytes CHANNEL and CHANNEL + 3.
+// The same of one channel of two neighbouring packed pixels, six bytes in memory's order: bytes CHANNEL and CHANNEL +
+// 3.
 template <int CHANNEL>
 KERNEL_FUNCTION float sum_pair(u32 low, u32 high, u32 weights, u32 start) {
 #if defined(__CUDA_ARCH__)
@@ -116,8 +117,8 @@ KERNEL_FUNCTION RowWeights row_weights(int upper, int lower) {
 // A row of no weights, all of `value`.
 KERNEL_FUNCTION RowWeights constant_row(int value) { return {0.0f, 0.0f, WHOLE - WHOLE / 4 + 0.5f + (float)value}; }
 
-// Sums of two rows, from WHOLE, become a value of 0 to 255: without 4 bits each, then 16 of the products, then rounded to
-// 2 bits less.
+// Sums of two rows, from WHOLE, become a value of 0 to 255: without 4 bits each, then 16 of the products, then rounded
+// to 2 bits less.
 KERNEL_FUNCTION float blend_rows(float upper, float lower, RowWeights weights) {
     const float above = multiply_down(upper, 1.0f / 16, WHOLE - WHOLE / 16);
     const float below = multiply_down(lower, 1.0f / 16, WHOLE - WHOLE / 16);

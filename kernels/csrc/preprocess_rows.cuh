@@ -62,11 +62,12 @@ struct Bytes {
 };
 
 __device__ __forceinline__ Bytes bytes_of(Words words, u32 offset) {
-    return {__funnelshift_r(words.first, words.second, offset * 8), __funnelshift_r(words.second, words.third, offset * 8)};
+    const u32 shift = offset * 8;
+    return {__funnelshift_r(words.first, words.second, shift), __funnelshift_r(words.second, words.third, shift)};
 }
 
-// A thread's two columns. IS_PAIR says that a second pixel has a weight in some column of the block: then two pixels are
-// read for every column, and at the right edge they end, not begin, with the one that counts.
+// A thread's two columns. IS_PAIR says that a second pixel has a weight in some column of the block: then two pixels
+// are read for every column, and at the right edge they end, not begin, with the one that counts.
 template <bool IS_PAIR>
 struct Columns {
     u32 first[2], weights[2], start[2];
@@ -177,7 +178,8 @@ struct YuvWords {
 };
 
 template <bool IS_PAIR>
-__device__ __forceinline__ YuvWords load_yuv(const Image &image, u32 luma, u32 chroma, const Columns<IS_PAIR> &columns) {
+__device__ __forceinline__ YuvWords load_yuv(const Image &image, u32 luma, u32 chroma,
+                                             const Columns<IS_PAIR> &columns) {
     const u8 *luma_plane = (const u8 *)(image.pixels & ~3ull), *chroma_plane = (const u8 *)(image.chroma & ~3ull);
     YuvWords words;
 #pragma unroll
@@ -190,10 +192,12 @@ __device__ __forceinline__ YuvWords load_yuv(const Image &image, u32 luma, u32 c
 }
 
 template <bool IS_PAIR>
-__device__ __forceinline__ Values sums_of(const YuvWords &words, u32 luma, u32 chroma, const Columns<IS_PAIR> &columns, int j) {
+__device__ __forceinline__ Values sums_of(const YuvWords &words, u32 luma, u32 chroma,
+                                          const Columns<IS_PAIR> &columns, int j) {
     const u32 first = columns.first[j];
-    return sum_yuv<IS_PAIR>(bytes_of(words.luma[j], luma + first).low, bytes_of(words.chroma[j], chroma + (first & ~1u)).low,
-                            first & 1, columns.weights[j], columns.start[j]);
+    return sum_yuv<IS_PAIR>(bytes_of(words.luma[j], luma + first).low,
+                            bytes_of(words.chroma[j], chroma + (first & ~1u)).low, first & 1, columns.weights[j],
+                            columns.start[j]);
 }
 
 template <bool IS_PAIR, typename Target>
@@ -231,7 +235,8 @@ __device__ __forceinline__ void blend_nv12(const Image &image, const RowTaps *ro
         for (int j = 0; j < 2; ++j) {
             const Values above = sums_of(upper, row.upper, row.chroma_upper, columns, j);
             const Values below = sums_of(lower, row.lower, row.chroma_lower, columns, j);
-            values[j] = {blend_rows(above.red, below.red, row.weights), blend_rows(above.green, below.green, row.weights),
+            values[j] = {blend_rows(above.red, below.red, row.weights),
+                         blend_rows(above.green, below.green, row.weights),
                          blend_rows(above.blue, below.blue, row.weights)};
         }
         target.put(i, values);

@@ -67,6 +67,7 @@ inline void multiply_64x256x16(float *sums, const Half *left, const Half *right)
     for (int i = 0; i < 128; ++i) {
         const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
         for (int k = 0; k < MULTIPLY_DEPTH; ++k)
-            sums[i] += to_float(*swizzled(left + row * OPERAND_DEPTH + k)) * to_float(*swizzled(right + column * OPERAND_DEPTH + k));
+            sums[i] += to_float(*swizzled(left + row * OPERAND_DEPTH + k)) *
+                       to_float(*swizzled(right + column * OPERAND_DEPTH + k));
     }
 }
