@@ -13,13 +13,11 @@ import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter, Signature
 from types import GenericAlias, ModuleType
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from engines.onnx_facts import OnnxFacts
 from kernels.compile import compile_ptx
-from kernels.layernorm import BLOCK, MAX_WIDTH, PACK_BYTES, epsilon_bits
+from kernels.layernorm import BLOCK, MAX_WIDTH, PACK_BYTES
 from service.errors import ModelLoadFailed
 from service.runtime.trt.flavour import Flavour
 
@@ -35,8 +33,9 @@ is a multiple of 16 bytes, and D at most 8192. The attribute `epsilon`, a float,
 
 _TENSORS = ("x", "residual", "gamma", "beta")
 
-_Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
-"""A float attribute comes as an array of one: TensorRT 10 fails to convert it to a plain `float` under newer NumPys."""
+_EPSILON_BYTES = 4
+"""The attribute is taken as the bytes of its FP32, which are what the kernel wants. As a `float`, TensorRT 10 cannot
+convert it under newer NumPys, and as an array cannot describe it under newer Pythons."""
 
 
 def register_plugins(flavour: Flavour, facts: OnnxFacts) -> None:
@@ -85,7 +84,7 @@ def _refused(flavour: Flavour, reason: str) -> ModelLoadFailed:
 def _register_residual_layernorm(module: Any, plugin: Any, code: bytes) -> None:
     entries = {module.DataType.HALF: ("layernorm_fp16", 2), module.DataType.FLOAT: ("layernorm_fp32", 4)}
 
-    def describe(*inputs: Any, epsilon: _Floats) -> Any:
+    def describe(*inputs: Any, epsilon: bytes) -> Any:
         _require_types(inputs, frozenset(entries))
         return inputs[0].like()
 
@@ -96,10 +95,10 @@ def _register_residual_layernorm(module: Any, plugin: Any, code: bytes) -> None:
         launch.grid_x, launch.block_x = _rows(x.shape_expr), BLOCK[0]
         arguments = plugin.SymIntExprs(2)
         arguments[0] = plugin.SymInt32(_fixed_width(x.shape_expr, element_bytes))
-        arguments[1] = plugin.SymInt32(epsilon_bits(epsilon.item()))
+        arguments[1] = plugin.SymInt32(_bits(epsilon))
         return entry, code, launch, arguments
 
-    inputs = {**dict.fromkeys(_TENSORS, plugin.TensorDesc), "epsilon": _Floats}
+    inputs = {**dict.fromkeys(_TENSORS, plugin.TensorDesc), "epsilon": bytes}
     outputs = {"outputs": GenericAlias(tuple, (plugin.TensorDesc,)), "tactic": int}
     answer = GenericAlias(tuple, (str, bytes, plugin.KernelLaunchParams, plugin.SymIntExprs))
     plugin_id = f"{NAMESPACE}::{RESIDUAL_LAYERNORM}"
@@ -122,6 +121,14 @@ def _require_types(tensors: Sequence[Any], allowed: Collection[Any]) -> None:
             f"{NAMESPACE}.{RESIDUAL_LAYERNORM} got {', '.join(str(tensor.dtype) for tensor in tensors)}; its four "
             "inputs are FP16, or all of them FP32: cast them in the model"
         )
+
+
+def _bits(epsilon: bytes) -> int:
+    if len(epsilon) != _EPSILON_BYTES:
+        raise ModelLoadFailed(
+            f"{NAMESPACE}.{RESIDUAL_LAYERNORM} got an epsilon of {len(epsilon)} bytes; the attribute is one float"
+        )
+    return int.from_bytes(epsilon, "little", signed=True)
 
 
 def _fixed_width(dims: Any, element_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import struct
 import sys
 import typing
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from engines import plugins
@@ -143,7 +143,7 @@ def test_signatures_name_tensors_and_epsilon_as_tensorrt_reads_them(registered: 
 @pytest.mark.parametrize(("dtype", "entry"), [("HALF", "layernorm_fp16"), ("FLOAT", "layernorm_fp32")])
 def test_the_launch_is_a_block_per_row(registered: FakePlugin, dtype: str, entry: str) -> None:
     inputs = tensors(registered, getattr(flavour().module.DataType, dtype), 2, 3, 64)
-    epsilon = np.array([1.0], np.float32)
+    epsilon = struct.pack("<f", 1.0)
     assert registered.functions[f"register {PLUGIN_ID}"](*inputs, epsilon=epsilon) is inputs[0]
     name, code, launch, arguments = registered.functions[f"aot_impl {PLUGIN_ID}"](*inputs, epsilon, (inputs[0],), 0)
     assert (name, code) == (entry, b"PTX of layernorm")
@@ -168,9 +168,15 @@ def test_what_the_kernel_cannot_do(
 ) -> None:
     types = [getattr(flavour().module.DataType, name) for name in dtypes]
     inputs = [registered.TensorDesc(dtype, *map(Dim, shape)) for dtype in types]
-    epsilon = np.array([1e-5], np.float32)
+    epsilon = struct.pack("<f", 1e-5)
     with pytest.raises(ModelLoadFailed, match=words):
         _run_both(registered, inputs, epsilon)
+
+
+def test_an_epsilon_that_is_no_float(registered: FakePlugin) -> None:
+    inputs = tensors(registered, flavour().module.DataType.FLOAT, 2, 64)
+    with pytest.raises(ModelLoadFailed, match="an epsilon of 8 bytes; the attribute is one float"):
+        _run_both(registered, inputs, b"12345678")
 
 
 def _run_both(fake: FakePlugin, inputs: list[FakePlugin.TensorDesc], epsilon: object) -> None:
