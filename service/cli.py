@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import service
+from service.bench.cli import bench
 from service.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -192,44 +193,7 @@ def models(
     raise typer.Exit(1 if any(listing.error for listing in listings) else 0)
 
 
-@app.command()
-def bench(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model of the repository.")],
-    *,
-    repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
-    bucket: Annotated[list[str] | None, typer.Option(help="Bucket: 8, 8x128, 8:media; all by default.")] = None,
-    lanes: Annotated[list[int] | None, typer.Option(min=1, max=64, help="Lanes to try; 1 by default.")] = None,
-    request_rows: Annotated[int | None, typer.Option(min=1, help="Rows per request; a whole batch by default.")] = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(help="Sizes of a dimension, such as sequence=8:512: single rows of mixed sizes, batched."),
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=65536, help="With --dim: requests in flight.")] = 64,
-    registered: Annotated[
-        bool, typer.Option("--registered", help="Requests in page-locked memory, which the GPU reads by itself.")
-    ] = False,
-    duration: Annotated[float, typer.Option(min=0.01, max=3600, help="Measured seconds per figure.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-) -> None:
-    """Measure a model's engine side by itself, host to host and without HTTP, against what the device alone can do."""
-    from service.bench import command  # noqa: PLC0415
-    from service.bench.measure import Trial  # noqa: PLC0415
-    from service.bench.run import refuse_with_dim  # noqa: PLC0415
-
-    settings = _settings(repository=repository)
-    if dim:
-        refuse_with_dim(
-            {"--bucket": bucket, "--lanes": lanes, "--request-rows": request_rows, "--registered": registered}
-        )
-        command.mixed(settings, model, dim, concurrency=concurrency, duration_s=duration, as_json=as_json)
-        return
-    trial = Trial(
-        lane_counts=tuple(lanes or [1]),
-        duration_s=duration,
-        rows_per_request=request_rows,
-        is_registered=registered,
-    )
-    command.buckets(settings, model, bucket or [], trial, as_json=as_json)
+app.command()(bench)
 
 
 @app.command()

@@ -9,6 +9,8 @@ from dataclasses import asdict
 import orjson
 from rich.console import Console
 
+from service.bench.gate import GateOptions, run_gate
+from service.bench.gate_report import changes_table, conclusion, notes, to_dict
 from service.bench.measure import Trial
 from service.bench.report import ceilings_table, lanes_table, to_dicts
 from service.bench.run import bench_buckets, bench_mixed, open_model, parse_lengths
@@ -60,6 +62,30 @@ def mixed(
         soft_wrap=True,
         markup=False,
     )
+
+
+def gate(
+    settings: Settings, model: str, labels: Sequence[str], trial: Trial, options: GateOptions, *, as_json: bool
+) -> bool:
+    """Records the model, and prints how it compares with the baseline where there is one.
+
+    Returns:
+        Whether nothing got slower.
+
+    Raises:
+        ServiceError: as `run_gate`.
+    """
+    result = run_gate(settings.repository, model, labels, trial, options, cpu_threads=settings.resolved_cpu_threads)
+    if result.comparison is None:
+        return True
+    if as_json:
+        _print_json(to_dict(result))
+    else:
+        console = Console()
+        console.print(changes_table(result.comparison, result.tolerance.min_slowdown))
+        for line in (*notes(result), conclusion(result.comparison)):
+            console.print(line, soft_wrap=True, markup=False)
+    return not result.comparison.slower
 
 
 def _print_json(value: object) -> None:

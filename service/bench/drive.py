@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from service.batching.lane_count import finishing
 from service.batching.lane_pool import LanePool
-from service.requests import Batch, Clock
+from service.requests import Batch, BatchTimings, Clock
 from service.runtime.protocol import Backend, Lane, Ticket
 
 WARM_BATCHES = 20
@@ -25,15 +25,21 @@ class DriveResult:
         batches: finished within the measured time.
         duration_s: the measured time.
         host_s: time that the lanes' threads kept a core busy in it, together.
-        durations_ns: of every batch, from the lane's taking it to its results, in no order.
-        enqueues_ns: how long each `enqueue` kept the lane's thread: to gather what must be, and to launch.
+        timings: of every batch, those of one lane in their order.
+        enqueues_ns: how long the `enqueue` of each of them kept the lane's thread: to gather what must be, and to
+            launch.
     """
 
     batches: int
     duration_s: float
     host_s: float
-    durations_ns: tuple[int, ...]
+    timings: tuple[BatchTimings, ...]
     enqueues_ns: tuple[int, ...]
+
+    @property
+    def durations_ns(self) -> tuple[int, ...]:
+        """Of every batch, from the lane's taking it to its results."""
+        return tuple(timings.copied_out - timings.started for timings in self.timings)
 
     @property
     def batches_per_s(self) -> float:
@@ -91,7 +97,7 @@ class DrivenLanes:
             batches=sum(result.batches for result in results),
             duration_s=max(result.duration_s for result in results),
             host_s=sum(result.host_s for result in results),
-            durations_ns=tuple(duration for result in results for duration in result.durations_ns),
+            timings=tuple(timings for result in results for timings in result.timings),
             enqueues_ns=tuple(duration for result in results for duration in result.enqueues_ns),
         )
 
@@ -110,12 +116,12 @@ def _drive_one(
             for _ in range(WARM_BATCHES):
                 feed.step()
             start.wait()
-            durations_ns = []
+            timings = []
             feed.enqueues_ns.clear()
             host_from_ns, from_ns = time.thread_time_ns(), clock()
             until_ns = from_ns + round(duration_s * 1e9)
             while (now_ns := clock()) < until_ns:
-                durations_ns.append(feed.step())
+                timings.append(feed.step())
             host_ns = time.thread_time_ns() - host_from_ns
         except threading.BrokenBarrierError:
             feed.finish()
@@ -124,9 +130,7 @@ def _drive_one(
             start.abort()
             raise
         feed.finish()
-    return DriveResult(
-        len(durations_ns), (now_ns - from_ns) / 1e9, host_ns / 1e9, tuple(durations_ns), tuple(feed.enqueues_ns)
-    )
+    return DriveResult(len(timings), (now_ns - from_ns) / 1e9, host_ns / 1e9, tuple(timings), tuple(feed.enqueues_ns))
 
 
 class _Feed:
@@ -135,22 +139,24 @@ class _Feed:
     def __init__(self, lane: Lane, batches: Sequence[Batch], depth: int, clock: Clock) -> None:
         self._clock = clock
         self.enqueues_ns: list[int] = []
+        self._open_enqueues_ns: deque[int] = deque()
         self._lane = lane
         self._batches = batches
         self._depth = depth
         self._next = 0
         self.open: deque[Ticket] = deque()
 
-    def step(self) -> int:
-        """How long the batch took that this step finished, in nanoseconds."""
+    def step(self) -> BatchTimings:
+        """The moments of the batch that this step finished."""
         while len(self.open) < self._depth:
             batch = self._batches[self._next % len(self._batches)]
             self._next += 1
             from_ns = self._clock()
             self.open.append(self._lane.enqueue(batch))
-            self.enqueues_ns.append(self._clock() - from_ns)
+            self._open_enqueues_ns.append(self._clock() - from_ns)
         timings = self._lane.sync(self.open.popleft()).timings
-        return timings.copied_out - timings.started
+        self.enqueues_ns.append(self._open_enqueues_ns.popleft())
+        return timings
 
     def finish(self) -> None:
         while self.open:

@@ -112,7 +112,7 @@ def measure(backend: Backend, bucket: Bucket, trial: Trial) -> BucketFigures:
         ServiceError: the model failed in this bucket.
     """
     before = _ceiling(backend, bucket)
-    batches = tuple(_batch(backend, bucket, trial.rows_per_request) for _ in range(2 * backend.lane_depth))
+    batches = tuple(full_batch(backend, bucket, trial.rows_per_request) for _ in range(2 * backend.lane_depth))
     with ExitStack() as stack:
         if trial.is_registered:
             batches, host_arena = in_arena(batches)
@@ -143,7 +143,8 @@ def _driven(backend: Backend, bucket: Bucket, count: int, batches: Sequence[Batc
         return lanes.drive(batches, duration_s)
 
 
-def _batch(backend: Backend, bucket: Bucket, rows_per_request: int | None) -> Batch:
+def full_batch(backend: Backend, bucket: Bucket, rows_per_request: int | None) -> Batch:
+    """What fills the bucket, in requests of that many rows; None makes it one, or of media as many as they need."""
     whole = synthetic_batch(backend.spec, bucket)
     return whole if rows_per_request is None else split(whole, rows_per_request)
 

@@ -26,7 +26,7 @@ def open_model(repository: Path, name: str, *, cpu_threads: int) -> Backend:
     Raises:
         ServiceError: there is no such model, or it cannot be opened.
     """
-    folder = _folder(repository, name)
+    folder = find_model(repository, name)
     return open_backend(load_card(folder.path), folder.version(), cpu_threads=cpu_threads)
 
 
@@ -43,7 +43,7 @@ def bench_buckets(backend: Backend, labels: Sequence[str], trial: Trial) -> Iter
         ServiceError: the model failed.
     """
     with closing(backend):
-        for bucket in _buckets(backend.spec, labels):
+        for bucket in named_buckets(backend.spec, labels):
             yield measure(backend, bucket, trial)
 
 
@@ -61,7 +61,7 @@ async def bench_mixed(
     Raises:
         ServiceError: the model cannot be loaded, or as `run_mixed`.
     """
-    folder = _folder(repository, name)
+    folder = find_model(repository, name)
     loader = ModelLoader(
         open_backend=lambda card, version, _: open_backend(card, version, cpu_threads=cpu_threads),
         make_task=lambda spec: None,
@@ -104,7 +104,12 @@ def refuse_with_dim(options: Mapping[str, object]) -> None:
         )
 
 
-def _folder(repository: Path, name: str) -> ModelFolder:
+def find_model(repository: Path, name: str) -> ModelFolder:
+    """The folder of a model.
+
+    Raises:
+        InvalidInput: there is none by that name.
+    """
     try:
         return find(repository, name)
     except ModelNotFound as error:
@@ -114,7 +119,12 @@ def _folder(repository: Path, name: str) -> ModelFolder:
         ) from error
 
 
-def _buckets(spec: ModelSpec, labels: Sequence[str]) -> list[Bucket]:
+def named_buckets(spec: ModelSpec, labels: Sequence[str]) -> list[Bucket]:
+    """The buckets by their labels; all known ones if there are none, the largest first.
+
+    Raises:
+        InvalidInput: there is no such bucket, or the model has none.
+    """
     known = {bucket.label: bucket for bucket in spec.buckets.known()}
     if not known:
         raise InvalidInput(

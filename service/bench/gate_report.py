@@ -1,0 +1,105 @@
+"""The gate's verdict as a table for people and as one JSON object for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+
+from service.bench.compare import Change, Comparison, Verdict
+from service.bench.gate import GateResult
+from service.bench.recording import PlaceKind
+
+_STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "green", Verdict.SAME: "", Verdict.UNKNOWN: "yellow"}
+_FEW_LAYERS = 20
+
+
+def changes_table(comparison: Comparison, min_slowdown: float) -> Table:
+    """What changed, the slower places first; of layers that did not change none, of stages all."""
+    columns = ("bucket", "stage or layer", "was", "is", "ratio", "interval", "verdict")
+    table = Table(title=f"slower counts from {min_slowdown:.0%} on, intervals hold together at 95 %")
+    for column in columns:
+        table.add_column(column, no_wrap=column != "stage or layer", overflow="fold")
+    for change in _shown(comparison):
+        low, high = change.ratio.low, change.ratio.high
+        table.add_row(
+            change.place.bucket or "-",
+            change.place.name,
+            _time(change.was_ns),
+            _time(change.now_ns),
+            f"{change.ratio.value:.3f}",
+            "-" if low is None or high is None else f"{low:.3f} to {high:.3f}",
+            change.verdict.value,
+            style=_STYLES[change.verdict],
+        )
+    return table
+
+
+def notes(result: GateResult) -> Iterator[str]:
+    """What a reader of the table must know, a line each."""
+    comparison, mismatch = result.comparison, result.mismatch
+    if comparison is None:
+        return
+    if mismatch is None:
+        yield "warning: the baseline does not tell its machine; the times compare only if it was this one"
+    else:
+        for text in mismatch.machine:
+            yield f"warning: {text}: the times do not compare"
+        for text in mismatch.others:
+            yield f"note: {text}"
+    for place in comparison.gone:
+        yield f"note: only the baseline has {place}"
+    for place in comparison.new:
+        yield f"note: the baseline lacks {place}"
+    if comparison.of(Verdict.UNKNOWN):
+        yield "note: of unknown places there is one value on either side, which cannot be told from noise"
+
+
+def conclusion(comparison: Comparison) -> str:
+    """The outcome in one sentence."""
+    if not comparison.slower:
+        return f"nothing got slower, of {len(comparison.changes)} places"
+    worst = comparison.slower[0]
+    return (
+        f"{len(comparison.slower)} of {len(comparison.changes)} places got slower, {worst.place} the most: "
+        f"{worst.ratio.value:.2f} times as long"
+    )
+
+
+def to_dict(result: GateResult) -> dict[str, Any]:
+    """The comparison as a JSON-able object; times in microseconds per batch."""
+    comparison = result.comparison
+    assert comparison is not None, "without a baseline there is nothing to tell"
+    return {
+        "is_slower": bool(comparison.slower),
+        "min_slowdown": result.tolerance.min_slowdown,
+        "notes": list(notes(result)),
+        "changes": [
+            {
+                "bucket": change.place.bucket,
+                "kind": change.place.kind.value,
+                "name": change.place.name,
+                "was_us": change.was_ns / 1e3,
+                "now_us": change.now_ns / 1e3,
+                "ratio": change.ratio.value,
+                "low": change.ratio.low,
+                "high": change.ratio.high,
+                "verdict": change.verdict.value,
+            }
+            for change in comparison.changes
+        ],
+    }
+
+
+def _shown(comparison: Comparison) -> Iterator[Change]:
+    yield from comparison.slower
+    yield from comparison.of(Verdict.FASTER)
+    for change in comparison.changes:
+        if change.verdict is Verdict.SAME and change.place.kind is PlaceKind.STAGE:
+            yield change
+    yield from comparison.of(Verdict.UNKNOWN)[::-1][:_FEW_LAYERS]
+
+
+def _time(duration_ns: float) -> str:
+    return f"{duration_ns / 1e6:.3f} ms" if duration_ns >= 1e6 else f"{duration_ns / 1e3:.2f} µs"
