@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.diagnosis.replay import ReplayPolicy
+from service.diagnosis.replay import ReplayPolicy, Upstream
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
 
@@ -71,4 +71,9 @@ def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
         lanes=lanes,
         max_delay_s=snapshot.model.max_queue_delay_s,
         lane_slowdown=slowdown,
+        upstream=tuple(
+            Upstream(figures.busy_s / figures.rows, figures.servers)
+            for station in (Station.EVENT_LOOP, Station.THREAD_POOL)
+            if (figures := snapshot.stations.get(station)) and figures.rows
+        ),
     )

@@ -3,6 +3,7 @@
 The only source of percentiles under a changed policy: they cannot be computed from means. Deterministic: no randomness,
 one event after another.
 
+Before the queue may stand stations that take requests in their order, such as the event loop: crowds wait there too.
 The queue is the server's own policy with what matters for its figures: whatever waits for the same padded dims joins,
 the batch is the prefix with the most rows per second among the batch sizes, and an unfilled one waits for company no
 longer than the queue delay. Left out are priorities, deadlines, and lifting a request into larger dims.
@@ -14,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,14 @@ from service.telemetry.snapshot_load import Arrival
 
 RATE_NOISE = 0.03
 """Rates closer than this are equal, and the larger batch wins: so does the server's policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A station before the queue: each row takes `service_s` of one of its `servers`, first come, first served."""
+
+    service_s: float
+    servers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +43,14 @@ class ReplayPolicy:
         lanes: batches that run side by side.
         max_delay_s: how long an unfilled batch waits for company while a lane is idle.
         lane_slowdown: how many times as long a batch takes on these lanes as alone.
+        upstream: stations that a request passes before it reaches the queue, in their order.
     """
 
     costs_s: Mapping[Bucket, float]
     lanes: int = 1
     max_delay_s: float = 0.0
     lane_slowdown: float = 1.0
+    upstream: tuple[Upstream, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +76,21 @@ class ReplayResult:
     busy_ratio: float
 
 
+class _Item(NamedTuple):
+    """A request: when it reached the queue, when the server, and its rows."""
+
+    ready_s: float
+    arrived_s: float
+    rows: int
+    home: DimSizes
+
+
 @dataclass(slots=True)
 class _Waiting:
     """Requests of one home: padded dims with their ascending batch sizes and costs."""
 
     sizes: tuple[tuple[int, float], ...]
-    items: deque[Arrival]
+    items: deque[_Item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +112,7 @@ def replay(arrivals: Sequence[Arrival], policy: ReplayPolicy) -> ReplayResult | 
     served = [arrival for arrival in arrivals if (arrival.rows, arrival.dims) in homes]
     if not served:
         return None
-    run = _Run(served, homes, policy)
+    run = _Run(_items(served, homes, policy), policy)
     run.to_end()
     latencies_s = np.asarray(run.latencies_s)
     p50_s, p99_s = np.quantile(latencies_s, (0.5, 0.99))
@@ -108,17 +129,15 @@ def replay(arrivals: Sequence[Arrival], policy: ReplayPolicy) -> ReplayResult | 
 
 
 class _Run:
-    """One pass over the arrivals."""
+    """One pass over the requests."""
 
-    def __init__(
-        self, arrivals: Sequence[Arrival], homes: Mapping[tuple[int, DimSizes], DimSizes], policy: ReplayPolicy
-    ) -> None:
-        self._arrivals = arrivals
-        self._homes = homes
+    def __init__(self, items: Sequence[_Item], policy: ReplayPolicy) -> None:
+        self._items = items
         self._policy = policy
         self._next = 0
         self._waiting = {
-            dims: _Waiting(_sizes_at(dims, policy.costs_s), deque()) for dims in dict.fromkeys(homes.values())
+            home: _Waiting(_sizes_at(home, policy.costs_s), deque())
+            for home in dict.fromkeys(item.home for item in items)
         }
         self._lanes_free_s = [0.0] * policy.lanes
         self.latencies_s: list[float] = []
@@ -127,7 +146,7 @@ class _Run:
         self.last_end_s = 0.0
 
     def to_end(self) -> None:
-        now_s = self._arrivals[0].at_s
+        now_s = self._items[0].ready_s
         while True:
             now_s = max(now_s, self._lanes_free_s[0])
             self._admit(now_s)
@@ -137,18 +156,18 @@ class _Run:
             now_s = later_s
 
     def _admit(self, now_s: float) -> None:
-        while self._next < len(self._arrivals) and self._arrivals[self._next].at_s <= now_s:
-            arrival = self._arrivals[self._next]
-            self._waiting[self._homes[arrival.rows, arrival.dims]].items.append(arrival)
+        while self._next < len(self._items) and self._items[self._next].ready_s <= now_s:
+            item = self._items[self._next]
+            self._waiting[item.home].items.append(item)
             self._next += 1
 
     def _dispatch_or_wait(self, now_s: float) -> float | None:
         """Takes the oldest batch that is due; the moment at which to look again, None at the end."""
-        moments_s = [self._arrivals[self._next].at_s] if self._next < len(self._arrivals) else []
+        moments_s = [self._items[self._next].ready_s] if self._next < len(self._items) else []
         groups = [group for group in self._waiting.values() if group.items]
-        for group in sorted(groups, key=lambda group: group.items[0].at_s):
+        for group in sorted(groups, key=lambda group: group.items[0].ready_s):
             choice = _choose(group)
-            due_s = now_s if choice.is_due_at_once else group.items[0].at_s + self._policy.max_delay_s
+            due_s = now_s if choice.is_due_at_once else group.items[0].ready_s + self._policy.max_delay_s
             if due_s <= now_s:
                 self._run_batch(group, choice, now_s)
                 return now_s
@@ -159,7 +178,7 @@ class _Run:
         duration_s = choice.cost_s * self._policy.lane_slowdown
         end_s = now_s + duration_s
         heapq.heapreplace(self._lanes_free_s, end_s)
-        self.latencies_s.extend(end_s - group.items.popleft().at_s for _ in range(choice.count))
+        self.latencies_s.extend(end_s - group.items.popleft().arrived_s for _ in range(choice.count))
         self.batches += 1
         self.busy_s += duration_s
         self.last_end_s = max(self.last_end_s, end_s)
@@ -186,6 +205,23 @@ def _choose(group: _Waiting) -> _Choice:
         (choice for choice in choices if choice.rows / choice.cost_s >= best * (1.0 - RATE_NOISE)),
         key=lambda choice: choice.rows,
     )
+
+
+def _items(
+    arrivals: Sequence[Arrival], homes: Mapping[tuple[int, DimSizes], DimSizes], policy: ReplayPolicy
+) -> list[_Item]:
+    """The requests as they reach the queue; stations with one service time keep their order."""
+    ready_s = [arrival.at_s for arrival in arrivals]
+    for station in policy.upstream:
+        free_s = [0.0] * station.servers
+        for index, arrival in enumerate(arrivals):
+            ready_s[index] = max(ready_s[index], free_s[0]) + station.service_s * arrival.rows
+            heapq.heapreplace(free_s, ready_s[index])
+    made = (
+        _Item(ready, arrival.at_s, arrival.rows, homes[arrival.rows, arrival.dims])
+        for ready, arrival in zip(ready_s, arrivals, strict=True)
+    )
+    return sorted(made, key=lambda item: item.ready_s)
 
 
 def _homes(arrivals: Sequence[Arrival], policy: ReplayPolicy) -> dict[tuple[int, DimSizes], DimSizes]:

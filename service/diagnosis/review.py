@@ -1,7 +1,8 @@
 """After a change: what was predicted against what was achieved. Pure.
 
 Gains compare at comparable load alone: latencies where about as much is asked as before, throughput by the rate that
-the limiter would reach. Predictions that hold, and those that do not, are what confidence is earned by.
+the limiter would reach. Two are otherwise by their nature: mending an overload takes load away, and mending idle
+clients shows in what is answered. Predictions that hold, and those that do not, are what confidence is earned by.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Baseline:
     Attributes:
         id: the report's.
         model: the model's name.
+        rows_per_s: what was answered.
         offered_rows_per_s: what was asked; answered rows where that was not recorded.
         latency_mean_s: mean time of a request.
         latency_p99_s: its 99th percentile.
@@ -49,6 +51,7 @@ class Baseline:
 
     id: str
     model: str
+    rows_per_s: float
     offered_rows_per_s: float
     latency_mean_s: float | None
     latency_p99_s: float | None
@@ -101,6 +104,7 @@ def baseline_of(report: Report) -> Baseline:
     return Baseline(
         id=report.id,
         model=report.snapshot.model.name,
+        rows_per_s=report.snapshot.rows_per_s,
         offered_rows_per_s=_offered(report),
         latency_mean_s=report.snapshot.latency_s,
         latency_p99_s=report.snapshot.requests.duration.p99_s,
@@ -142,16 +146,20 @@ def _offered(report: Report) -> float:
 
 def _outcome(prediction: Prediction, baseline: Baseline, report: Report, change: float) -> Outcome:
     verdict = next(finding.verdict for finding in report.findings if finding.kind is prediction.kind)
-    is_latency = prediction.gain.metric is not GainMetric.THROUGHPUT
+    needs_equal_load = (
+        prediction.gain.metric is not GainMetric.THROUGHPUT and prediction.kind is not BottleneckClass.OVERLOAD
+    )
     achieved, held = None, None
     if not report.is_valid:
         detail = "the later window cannot be judged"
-    elif is_latency and abs(change) > SIMILAR_LOAD:
+    elif needs_equal_load and abs(change) > SIMILAR_LOAD:
         detail = f"the load changed by {percent(change)}: latencies do not compare"
     else:
-        achieved = _achieved(prediction.gain.metric, baseline, report)
+        achieved = _achieved(prediction, baseline, report)
         held = None if achieved is None else _has_held(prediction.gain, achieved)
         detail = _detail(prediction.gain, achieved, held)
+    if verdict is Verdict.CONFIRMED:
+        detail += "; the bottleneck is still there"
     return Outcome(
         kind=prediction.kind,
         predicted=prediction.gain,
@@ -169,7 +177,10 @@ def _detail(predicted: Gain, achieved: float | None, held: bool | None) -> str:
     return f"{predicted.metric.value}: {percent(achieved)} gained, {percent(predicted.value)} predicted: {words}"
 
 
-def _achieved(metric: GainMetric, baseline: Baseline, report: Report) -> float | None:
+def _achieved(prediction: Prediction, baseline: Baseline, report: Report) -> float | None:
+    metric = prediction.gain.metric
+    if prediction.kind is BottleneckClass.CLIENT_LIMITED:
+        return report.snapshot.rows_per_s / baseline.rows_per_s - 1.0 if baseline.rows_per_s else None
     if metric is GainMetric.THROUGHPUT:
         now = report.limiter.capacity_rows_per_s if report.limiter else None
         return now / baseline.capacity_rows_per_s - 1.0 if now and baseline.capacity_rows_per_s else None

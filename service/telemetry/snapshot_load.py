@@ -97,7 +97,7 @@ class RequestFigures:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that arrived at the queue: seconds since the window began, its rows, its dims before padding."""
+    """A request that reached the server: seconds since the window began, its rows, its dims before padding."""
 
     at_s: float
     rows: int

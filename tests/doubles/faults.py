@@ -234,12 +234,12 @@ def shape_switching() -> MetricsSnapshot:
 
 
 def python_bound() -> MetricsSnapshot:
-    rows = 2_500 * 60
+    rows = 250 * 60
     return healthy(
         requests=requests({Stage.PARSE: 1.5e-3, Stage.RENDER: 0.5e-3}, count=rows, json_share=1.0),
-        stations=MappingProxyType(stations(rows, event_loop=0.6, device=0.2)),
+        stations=MappingProxyType(stations(rows, event_loop=0.6, device=0.02, h2d=0.01)),
         buckets=(bucket_use(EIGHT, rows // 8, rows),),
-        arrivals=arrivals(2_500.0),
+        arrivals=arrivals(250.0),
         probes=probes(json_codec=around(2.0e-3), binary_codec=around(60e-6)),
     )
 

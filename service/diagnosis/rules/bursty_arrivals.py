@@ -1,11 +1,14 @@
 """bursty-arrivals: requests come in crowds, and the late ones of each crowd wait, on a server that has room on average.
 
 Symptom: gaps between arrivals vary with a squared coefficient above 2 (1 is a Poisson stream), and the limiter is
-loaded below 0.7. Confirmed by replaying the arrivals that came, and the same ones evened out, through the same queue:
-the 99th percentile must fall by a fifth (taxonomy class 25).
+loaded below 0.7. Confirmed by replaying the arrivals that came, and as many that come independently of each other,
+through the same queue: the 99th percentile must fall by a fifth (taxonomy class 25).
 """
 
 from __future__ import annotations
+
+import itertools
+import random
 
 from service.diagnosis.finding import (
     BottleneckClass,
@@ -23,16 +26,18 @@ from service.diagnosis.finding import (
     unrecorded,
     unverified,
 )
-from service.diagnosis.gains import at_most, share_gain
+from service.diagnosis.gains import share_gain
 from service.diagnosis.observed import MIN_REPLAYED, present_policy
 from service.diagnosis.replay import ReplayResult, replay
 from service.diagnosis.stations import SATURATED_LOAD, limiter, station_loads
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Arrival
+from service.telemetry.snapshot_probes import Interval
 
 KIND = BottleneckClass.BURSTY_ARRIVALS
 BURSTY = 2.0
 MUCH = 0.2
+_SEED = 20261130
 
 
 def examine(snapshot: MetricsSnapshot) -> Finding:
@@ -52,30 +57,32 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         return refuted(KIND, f"the server is {percent(first.load)} loaded: it has no room on average", *evidence)
     policy = present_policy(snapshot)
     now = replay(arrivals.log, policy) if policy and len(arrivals.log) >= MIN_REPLAYED else None
-    even = replay(evened(arrivals.log), policy) if policy and now else None
-    if now is None or even is None:
+    calm = replay(independent(arrivals.log), policy) if policy and now else None
+    if now is None or calm is None:
         return unverified(
             KIND,
             "arrivals come in crowds; how long they would wait otherwise is not known",
             *evidence,
             missing=(Missing(f"at least {MIN_REPLAYED} arrivals and a cost table to replay them with", "P15"),),
         )
-    return _judged(_gain(snapshot, now, even), now, even, evidence)
+    return _judged(_gain(snapshot, now, calm), now, calm, evidence)
 
 
-def _judged(gain: Gain, now: ReplayResult, even: ReplayResult, symptoms: tuple[Evidence, ...]) -> Finding:
+def _judged(gain: Gain, now: ReplayResult, calm: ReplayResult, symptoms: tuple[Evidence, ...]) -> Finding:
     evidence = (
         *symptoms,
         Evidence("99th percentile of a replay", now.p99_s, "s"),
-        Evidence("99th percentile of a replay evened out", even.p99_s, "s"),
+        Evidence("99th percentile of a replay of independent arrivals", calm.p99_s, "s"),
     )
     if gain.value < MUCH:
-        return refuted(KIND, f"evened out, the 99th percentile would fall by {percent(gain.value)}", *evidence)
+        return refuted(
+            KIND, f"from independent clients, the 99th percentile would be {percent(gain.value)} less", *evidence
+        )
     return Finding(
         kind=KIND,
         verdict=Verdict.CONFIRMED,
-        summary=f"arrivals come in crowds: replayed, the 99th percentile in the queue and on the device is "
-        f"{seconds(now.p99_s)}, evened out {seconds(even.p99_s)}",
+        summary=f"arrivals come in crowds: replayed, the 99th percentile is {seconds(now.p99_s)}, from "
+        f"independent clients {seconds(calm.p99_s)}",
         evidence=evidence,
         gain=gain,
         fix=Fix(
@@ -86,13 +93,18 @@ def _judged(gain: Gain, now: ReplayResult, even: ReplayResult, symptoms: tuple[E
     )
 
 
-def evened(log: tuple[Arrival, ...]) -> tuple[Arrival, ...]:
-    """The same arrivals in the same time, at equal distances."""
-    step_s = (log[-1].at_s - log[0].at_s) / max(1, len(log) - 1)
-    return tuple(Arrival(log[0].at_s + index * step_s, arrival.rows, arrival.dims) for index, arrival in enumerate(log))
+def independent(log: tuple[Arrival, ...]) -> tuple[Arrival, ...]:
+    """As many arrivals in about the same time, each at a moment of its own: a Poisson stream, always the same one."""
+    gap_s = (log[-1].at_s - log[0].at_s) / max(1, len(log) - 1)
+    draw = random.Random(_SEED)
+    moments_s = itertools.accumulate((draw.expovariate(1.0) * gap_s for _ in log[1:]), initial=log[0].at_s)
+    return tuple(Arrival(at_s, one.rows, one.dims) for at_s, one in zip(moments_s, log, strict=True))
 
 
-def _gain(snapshot: MetricsSnapshot, now: ReplayResult, even: ReplayResult) -> Gain:
-    """Share of the whole 99th percentile; the replay's own where that of the requests was not recorded."""
-    whole_s = max(snapshot.requests.duration.p99_s or now.p99_s, now.p99_s)
-    return share_gain(at_most((now.p99_s - even.p99_s) / whole_s), GainLabel.UPPER_BOUND, GainMetric.LATENCY_P99)
+def _gain(snapshot: MetricsSnapshot, now: ReplayResult, calm: ReplayResult) -> Gain:
+    """Share of the whole 99th percentile, as replayed; at most all that it is above the median."""
+    duration = snapshot.requests.duration
+    whole_s = max(duration.p99_s or now.p99_s, now.p99_s)
+    value = max(0.0, now.p99_s - calm.p99_s) / whole_s
+    tail = 1.0 - (duration.p50_s if duration.p50_s is not None else now.p50_s) / whole_s
+    return share_gain(Interval(value, 0.5 * value, max(value, tail)), GainLabel.MODELLED, GainMetric.LATENCY_P99)

@@ -1,8 +1,9 @@
 """python-bound: the interpreter limits: the event loop, its lock, or JSON.
 
 Three forms, each by its own evidence (taxonomy class 18): the event loop is the limiter, loaded above 0.7 in CPU
-seconds; parsing and rendering JSON are a tenth of the latency; threads wait for the interpreter's lock more than a
-fifth of the time. A loop that runs late without being loaded is held up by something else: cpu-starved says by what.
+seconds; parsing and rendering JSON are a tenth of the latency, the wait for the loop not counted; threads wait for the
+interpreter's lock more than a fifth of the time. A loop that runs late without being loaded is held up by something
+else: cpu-starved says by what.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     codec = snapshot.stage_share(Stage.PARSE, Stage.RENDER)
     if loop is None or codec is None:
         return unrecorded(KIND, "the event loop's CPU time, and the stages parse and render")
-    evidence = _evidence(snapshot, loop, codec)
+    work = _work_share(snapshot, loop, codec)
+    evidence = _evidence(snapshot, loop, codec, work)
     gil = snapshot.host.gil_wait_ratio or 0.0
     if limiter(station_loads(snapshot)) == loop and loop.load >= SATURATED_LOAD:
-        return _saturated(snapshot, loop, codec, evidence)
-    if codec >= LONG_CODEC and (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON:
-        return _json(snapshot, codec, evidence)
+        return _saturated(snapshot, loop, work, evidence)
+    if work >= LONG_CODEC and (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON:
+        return _json(snapshot, codec, work, evidence)
     if gil > LONG_GIL_WAIT:
         return _lock(snapshot, gil, evidence)
     if (snapshot.host.loop_lag_p99_s or 0.0) > LATE_S and snapshot.host.throttled_period_ratio is None:
@@ -62,10 +64,18 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
             *evidence,
             missing=(Missing("whether the container's quota or another process takes its core", "P13"),),
         )
-    return refuted(KIND, f"the event loop is {percent(loop.load)} loaded, the codec takes {percent(codec)}", *evidence)
+    return refuted(KIND, f"the event loop is {percent(loop.load)} loaded, the codec takes {percent(work)}", *evidence)
 
 
-def _evidence(snapshot: MetricsSnapshot, loop: StationLoad, codec: float) -> tuple[Evidence, ...]:
+def _work_share(snapshot: MetricsSnapshot, loop: StationLoad, codec: float) -> float:
+    """Share of the latency that parsing and rendering work, at most what the loop worked on a request at all."""
+    most_s = loop.service_s * rows_per_request(snapshot)
+    if snapshot.probes.json_codec is not None and (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON:
+        most_s = min(most_s, snapshot.probes.json_codec.value)
+    return min(codec, most_s / snapshot.latency_s) if snapshot.latency_s else codec
+
+
+def _evidence(snapshot: MetricsSnapshot, loop: StationLoad, codec: float, work: float) -> tuple[Evidence, ...]:
     told = (
         ("requests in JSON", snapshot.requests.json_share, "ratio", MOSTLY_JSON),
         ("wait for the interpreter's lock", snapshot.host.gil_wait_ratio, "ratio", LONG_GIL_WAIT),
@@ -73,13 +83,16 @@ def _evidence(snapshot: MetricsSnapshot, loop: StationLoad, codec: float) -> tup
     )
     return (
         Evidence("event loop load", loop.load, "ratio", SATURATED_LOAD),
-        Evidence("parse and render, of the latency", codec, "ratio", LONG_CODEC),
+        Evidence("work of parsing and rendering, of the latency", work, "ratio", LONG_CODEC),
+        Evidence("parse and render with their waits, of the latency", codec, "ratio"),
         *(Evidence(name, value, unit, threshold) for name, value, unit, threshold in told if value is not None),
     )
 
 
-def _saturated(snapshot: MetricsSnapshot, loop: StationLoad, codec: float, evidence: tuple[Evidence, ...]) -> Finding:
-    is_json = (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON and codec >= LONG_CODEC
+def _saturated(snapshot: MetricsSnapshot, loop: StationLoad, work: float, evidence: tuple[Evidence, ...]) -> Finding:
+    is_json = (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON
+    work_s = work * (snapshot.latency_s or 0.0) / rows_per_request(snapshot)
+    is_codec = is_json and work_s >= 0.5 * loop.service_s
     fix = Fix("send several rows per request, let other processes read and parse, or run more servers side by side")
     return Finding(
         kind=KIND,
@@ -88,7 +101,7 @@ def _saturated(snapshot: MetricsSnapshot, loop: StationLoad, codec: float, evide
         f"{loop.capacity_rows_per_s:.4g} rows/s",
         evidence=evidence,
         gain=_loop_gain(snapshot, loop),
-        fix=BINARY if is_json else fix,
+        fix=BINARY if is_codec else fix,
         verify="the event loop's CPU seconds per row must fall, and rows per second must grow",
         note=COMPUTE_IS_NOT_LATENCY,
     )
@@ -105,25 +118,31 @@ def _loop_gain(snapshot: MetricsSnapshot, loop: StationLoad) -> Gain | None:
     return throughput_gain(loads, Station.EVENT_LOOP, Interval(*factors), GainLabel.MODELLED)
 
 
-def _json(snapshot: MetricsSnapshot, codec: float, evidence: tuple[Evidence, ...]) -> Finding:
-    json, binary = snapshot.probes.json_codec, snapshot.probes.binary_codec
+def _json(snapshot: MetricsSnapshot, codec: float, work: float, evidence: tuple[Evidence, ...]) -> Finding:
     share = snapshot.requests.json_share or 0.0
-    if json is None or binary is None:
-        codec_s = codec * (snapshot.latency_s or 0.0)
-        gain = latency_gain(snapshot, at_most(codec_s * share), GainLabel.UPPER_BOUND)
-    else:
-        gain = latency_gain(snapshot, json.minus(binary).scaled(share), GainLabel.MEASURED)
     return Finding(
         kind=KIND,
         verdict=Verdict.CONFIRMED,
         summary=f"parsing and rendering take {percent(codec)} of the latency, and {percent(share)} of the requests are "
         "JSON",
         evidence=evidence,
-        gain=gain,
+        gain=_json_gain(snapshot, codec, work, share),
         fix=BINARY,
         verify="the stages parse and render must shrink",
         note=COMPUTE_IS_NOT_LATENCY,
     )
+
+
+def _json_gain(snapshot: MetricsSnapshot, codec: float, work: float, share: float) -> Gain | None:
+    """What probe P11 saved, and the wait for the loop that shrinks with the work; else at most the work."""
+    json, binary = snapshot.probes.json_codec, snapshot.probes.binary_codec
+    latency_s = snapshot.latency_s or 0.0
+    if json is None or binary is None:
+        return latency_gain(snapshot, at_most(work * latency_s * share), GainLabel.UPPER_BOUND)
+    saved = json.minus(binary).scaled(share)
+    with_waits = max(1.0, codec * latency_s / json.value)
+    removed = Interval(saved.value * with_waits, saved.low, saved.high * with_waits)
+    return latency_gain(snapshot, removed, GainLabel.MODELLED)
 
 
 def _lock(snapshot: MetricsSnapshot, gil: float, evidence: tuple[Evidence, ...]) -> Finding:
