@@ -34,6 +34,8 @@ def flops(operation: Operation) -> float | None:
     rule = _RULES.get(operation.kind)
     if operation.kind in _FREE:
         return 0.0
+    if operation.known_flops is not None:
+        return operation.known_flops
     if rule is None or not operation.outputs or any(extent < 0 for extent in _extents(operation)):
         return None
     return rule(operation)

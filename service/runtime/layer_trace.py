@@ -26,6 +26,8 @@ class OperationKind(Enum):
     GATHER = "gather"
     REFORMAT = "reformat"
     QUANTIZE = "quantize"
+    REGION = "region"
+    """A part of the network that the runtime compiled as one."""
     NOTHING = "nothing"
     UNKNOWN = "unknown"
 
@@ -38,7 +40,7 @@ MATRIX_KINDS = frozenset(
         OperationKind.ATTENTION,
     }
 )
-"""What tensor cores can run."""
+"""What tensor cores can run. A region is none: nobody tells which of its parts they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Operation:
         steps: arithmetic steps per element that a fused layer is made of, at least 1.
         dtype: that it computes in, such as `FP16`; empty if not known.
         tactic: the kernel's name, or the runtime's number for it; empty if it has neither.
-        origin: names of the ONNX nodes that it came from.
+        origin: names of the ONNX nodes that it came from; of a region the first and the last.
+        known_flops: per execution, of the products among those nodes, where the operands alone do not say it.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Operation:
     dtype: str = ""
     tactic: str = ""
     origin: tuple[str, ...] = ()
+    known_flops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

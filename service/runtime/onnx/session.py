@@ -5,6 +5,7 @@ ONNX Runtime is imported when a session is opened: what only looks at cards or t
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -127,12 +128,11 @@ def without_paths(message: str, model_path: Path) -> str:
 
 def _onnxruntime(purpose: str) -> ModuleType:
     try:
-        import onnxruntime as ort  # noqa: PLC0415
+        return importlib.import_module("onnxruntime")
     except ImportError as error:
         raise ModelLoadFailed(
             f"{purpose} needs ONNX Runtime, which cannot be imported ({error}); pip install -e '.[cpu]'"
         ) from error
-    return ort
 
 
 def _options(ort: ModuleType, threads: int) -> SessionOptions:

@@ -202,7 +202,9 @@ class TensorRTBackend:
         shapes = next(each for each in self._shapes if each.bucket == bucket)
         self._cuda.use_device(self._spec.card.lanes.device)
         media = self._media if bucket.form is Form.MEDIA else None
-        return TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, media=media)
+        probe = TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, media=media)
+        probe.onnx_path = self._onnx_path
+        return probe
 
     def create_layer_probe(self, bucket: Bucket) -> TensorRTProbe:
         """As `create_probe`."""

@@ -11,10 +11,13 @@ import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from service.errors import ExecutionFailed
+from service.layers.completed import completed
+from service.layers.onnx_graph import read_graph
 from service.models import ModelSpec
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer
@@ -27,6 +30,11 @@ from service.runtime.trt.inspector import LayerInfo, inspect, without_profile
 from service.runtime.trt.operations import operation
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.runs import BucketRun
+
+AS_IS = "as-is"
+
+_COMPUTED_IN = {"fp16": "FP16", "bf16": "BF16"}
+"""What regions compute in, by the card's precision: TensorRT tells it of no region. Of INT8 and FP8 parts are FP16."""
 
 Report: TypeAlias = list[tuple[str, float]]
 """Names of layers and milliseconds, in the order of execution."""
@@ -114,6 +122,23 @@ def trace_layers(subject: Subject, runs: int, time_span_ns: Callable[[], float])
             )
         finally:
             chain.close_graph()
+
+
+def with_onnx(trace: LayerTrace, subject: Subject, onnx_path: Path) -> LayerTrace:
+    """The trace with what the ONNX model says of its layers; unchanged where that cannot be read.
+
+    Args:
+        trace: of the subject.
+        subject: what was profiled.
+        onnx_path: the model that the plan was built from.
+    """
+    names = (tensor.name for tensor in subject.spec.inputs)
+    graph = read_graph(onnx_path, dict(zip(names, subject.shapes.inputs, strict=True)))
+    if graph is None:
+        return trace
+    asked = subject.spec.card.precision.mode
+    dtype = _COMPUTED_IN.get(asked, graph.dtype if asked == AS_IS else "")
+    return replace(trace, layers=completed(trace.layers, graph, dtype))
 
 
 def times_by_layer(reports: Sequence[Report]) -> list[tuple[str, tuple[float, ...]]]:

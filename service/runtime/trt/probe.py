@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
 from service.buckets import Form
@@ -21,7 +22,7 @@ from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
 from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.engine import Engine
-from service.runtime.trt.layer_times import Subject, trace_layers
+from service.runtime.trt.layer_times import Subject, trace_layers, with_onnx
 from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
@@ -39,6 +40,8 @@ class TensorRTProbe:
 
     Attributes:
         graph_miss: why the bucket has no graph, or None.
+        onnx_path: the ONNX model that the plan was built from, which says more of the layers; None where it is not
+            at hand.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class TensorRTProbe:
         self._stack = stack
         self._clock = clock
         self.graph_miss: str | None = None
+        self.onnx_path: Path | None = None
 
     @classmethod
     def open(
@@ -131,7 +135,8 @@ class TensorRTProbe:
             if subject.shapes.bucket.form is Form.MEDIA:
                 plain = self._engine_alone(stack)
             launch = plain.execute_eagerly if plain.graph is None else plain.replay
-            return trace_layers(subject, runs, lambda: self._round(launch, SPAN_LAUNCHES, []) / SPAN_LAUNCHES)
+            trace = trace_layers(subject, runs, lambda: self._round(launch, SPAN_LAUNCHES, []) / SPAN_LAUNCHES)
+        return trace if self.onnx_path is None else with_onnx(trace, subject, self.onnx_path)
 
     def close(self) -> None:
         """Frees everything; idempotent."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from service.buckets import Bucket
+from service.cards import PrecisionCard
 from service.errors import ExecutionFailed
 from service.runtime.cuda.device import LiveCounts
-from service.runtime.layer_trace import OperationKind
+from service.runtime.layer_trace import Operation, OperationKind, TracedLayer
 from service.runtime.trt.inspector import LayerInfo
-from service.runtime.trt.layer_times import join, times_by_layer
+from service.runtime.trt.layer_times import join, times_by_layer, with_onnx
 from service.runtime.trt.probe import SPAN_LAUNCHES
 from tests.doubles.trt_models import DOUBLE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
@@ -85,6 +90,38 @@ def test_outputs_sized_by_data_are_no_hindrance(make_bench: MakeBench) -> None:
     backend = bench.open("select")
     with backend.create_layer_probe(next(iter(backend.spec.buckets.known()))) as probe:
         assert len(probe.layers(2).layers) == 1
+
+
+def make_product(path: Path) -> Path:
+    """`x: FP32[batch, 8] -> z: FP32[batch, 3]`, a product and a ReLU."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="/fc"),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width])]
+        for name, width in (("x", 8), ("z", 3))
+    ]
+    graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(np.ones((8, 3), np.float32), "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("as-is", "FP32"), ("fp16", "FP16"), ("bf16", "BF16"), ("int8", "")])
+def test_what_the_onnx_model_says(make_bench: MakeBench, tmp_path: Path, precision: str, dtype: str) -> None:
+    """The plan's one layer stands for a whole model: its products in the bucket's shapes."""
+    model = make_product(tmp_path / "m.onnx")
+    bench = make_bench("10")
+    backend = bench.open("double", precision=PrecisionCard(mode=precision))
+    region = Operation(name="{ForeignNode[/fc...z]}", word="Myelin", kind=OperationKind.UNKNOWN)
+    with backend.create_layer_probe(Bucket(2)) as probe:
+        trace = replace(probe.layers(1), layers=(TracedLayer(region, (1.0,)),))
+        assert with_onnx(trace, probe._subject, tmp_path / "none.onnx") == trace
+        (layer,) = with_onnx(trace, probe._subject, model).layers
+        probe.onnx_path = model
+        assert len(probe.layers(1).layers) == 1
+    assert (layer.operation.kind, layer.operation.dtype) == (OperationKind.REGION, dtype)
+    assert layer.operation.known_flops == 2 * 2 * 8 * 3
 
 
 def test_a_profiler_that_hears_nothing_is_an_error_and_leaves_nothing(make_bench: MakeBench) -> None:
