@@ -32,6 +32,14 @@ and scores, `detect` boxes, `ocr` lines of text, `embed` vectors. One image is t
 model of texts takes `{"text": ["first", "second"]}` as JSON.
 """
 
+STREAM_TEXT = """Opens a WebSocket for frames of video, to a model that takes images.
+
+The first message is text, a JSON header: `format` (jpeg, png, webp, rgb, bgr, nv12), for raw formats `width` and
+`height`, and where wanted `max_in_flight`, `freshness` (all, latest) and `options`. Then every binary message is a
+frame, answered in its turn by a text message: what `predict` answers, with the frame's number. `docs/streams.md` has
+the rest.
+"""
+
 INFER_EXAMPLE: JsonObject = {
     "id": "request-7",
     "inputs": [{"name": "input_ids", "shape": [1, 4], "datatype": "INT64", "data": [101, 2023, 2003, 102]}],
@@ -86,6 +94,7 @@ def complete_openapi(document: JsonObject, *, keys_enabled: bool) -> JsonObject:
     for root in MODEL_PATHS:
         paths[f"{root}/infer"] = {"post": _infer(root)}
         paths[f"{root}/predict"] = {"post": _predict(root)}
+        paths[f"{root}/stream"] = {"get": _stream(root)}
     for path, operations in paths.items():
         for method, operation in operations.items():
             operations[method] = _finished(operation, required_access(method.upper(), path), keys_enabled)
@@ -167,6 +176,20 @@ def _predict(root: str) -> JsonObject:
             },
             **{status: _error(text) for status, text in ERROR_TEXTS.items()},
             "415": _error("The content type, or the image's format, is not one that the model's task takes."),
+        },
+    }
+
+
+def _stream(root: str) -> JsonObject:
+    return {
+        "tags": ["Inference"],
+        "summary": f"Stream frames to a model{_which(root)}",
+        "description": STREAM_TEXT,
+        "operationId": f"stream{'_version' if 'version' in root else ''}",
+        "parameters": _path_parameters(root),
+        "responses": {
+            "101": {"description": "The WebSocket is open; what is wrong with the model or the header is said there."},
+            "426": _error("The request is no WebSocket handshake."),
         },
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from http import HTTPStatus
 
-import orjson
 from websockets.datastructures import Headers
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -45,14 +44,3 @@ def http_head(status: int, headers: RawHeaders) -> bytes:
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [b"%s: %s" % header for header in headers]
     return b"\r\n".join((*lines, b"", b""))
-
-
-def http_error(status: int, text: str, headers: RawHeaders = ()) -> bytes:
-    """A refusal as a whole answer, behind which the connection is closed."""
-    body = orjson.dumps({"error": text})
-    framing = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    return http_head(status, [*framing, *headers]) + body

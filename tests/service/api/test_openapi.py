@@ -34,6 +34,14 @@ async def document_of(plane: ControlPlane) -> dict[str, Any]:
     return (await plane.request("GET", "/openapi.json")).json()
 
 
+async def test_streams_are_documented() -> None:
+    document = await document_of(ControlPlane())
+    for root in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        operation = document["paths"][f"{root}/stream"]["get"]
+        assert {"101", "426"} <= set(operation["responses"])
+        assert "first message is text" in operation["description"]
+
+
 @pytest.mark.parametrize("verb", ["infer", "predict"])
 @pytest.mark.parametrize("root", ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"])
 async def test_raw_routes_are_documented(root: str, verb: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.target import Target, parse_target
+from service.api.target import Target, parse_stream_target, parse_target
 
 NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=("Cs",)), min_size=1, max_size=20)
 
@@ -54,3 +54,21 @@ def test_no_path_is_an_error(rest: str) -> None:
     for path in (rest, f"/v2/models/{rest}", f"/v2/models/{rest}/infer"):
         target = parse_target(path)
         assert target is None or (target.model and "/" not in target.model)
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/v2/models/m/stream", Target("m", None, "stream")),
+        ("/v2/models/m/versions/12/stream", Target("m", "12", "stream")),
+        ("/v2/models//stream", None),
+        ("/v2/models/stream", None),
+        ("/v2/models/m/versions/x/stream", None),
+        ("/v2/models/m/streams", None),
+        ("/v2/models/m/infer", None),
+        ("/stream", None),
+    ],
+)
+def test_streams_are_told_apart(path: str, target: Target | None) -> None:
+    assert parse_stream_target(path) == target
+    assert parse_target(path) is None or path.endswith("/infer")

@@ -203,3 +203,12 @@ def test_a_message_that_is_announced_holds_what_has_come_of_it():
     assert 900 < budget.held_bytes < 1000
     made.close()
     assert budget.held_bytes == 0
+
+
+def test_a_head_that_begins_at_the_end_of_the_scratch_memory_has_room():
+    first = frame(Opcode.BINARY, bytes(SCRATCH_BYTES - 128))
+    sent = first + frame(Opcode.PING, b"p" * 125) + frame(Opcode.TEXT, b"next")
+    message, *rest = read(reader(), sent, len(first) + 1)
+    assert isinstance(message, Message)
+    assert len(message.data) == SCRATCH_BYTES - 128
+    assert [said(event) for event in rest] == [Ping(b"p" * 125), "next"]
