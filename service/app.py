@@ -158,7 +158,7 @@ def create_app(
     if budget is not None:
         inference = replace(inference, budget=budget)
     streams = _streams(settings, inference, predict)
-    app.put_in_front(lambda inner: ErrorBoundary(StreamEndpoint(InferenceEndpoint(inner, inference), streams)))
+    app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(StreamEndpoint(inner, streams), inference)))
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
