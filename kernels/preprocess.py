@@ -17,7 +17,7 @@ from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.stream import Stream
 from service.tensors import DType
 
-BLOCK = (64, 4, 1)
+BLOCK = (64, 2, 1)
 COLUMNS_PER_THREAD = 2
 ROWS_PER_THREAD = 4
 """As in `csrc/preprocess.cu`."""
@@ -65,7 +65,8 @@ class Normalisation:
 class SourceImage:
     """The part of an image that is scaled, in device memory.
 
-    The memory is readable from `address`, rounded down to a multiple of 4, to the last pixel, rounded up to one.
+    The memory is readable from `address`, rounded down to a multiple of 4, to the last pixel, rounded up to one; the
+    same holds of an NV12 image's chroma samples.
 
     Attributes:
         address: of its top left pixel.

@@ -86,7 +86,8 @@ IMAGE = np.dtype(
 """One image of a batch for `preprocess`, and its place on the canvas; `struct Image` in `csrc/preprocess.cuh`.
 
 `pixels` is the device address of the top left byte of what is scaled; the memory is readable from there, rounded down
-to a multiple of 4, to the last pixel, rounded up to one. An entry of zeros gives a row of the pad value alone.
+to a multiple of 4, to the last pixel, rounded up to one, and so is `chroma`. An entry of zeros gives a row of the pad
+value alone.
 """
 
 MAX_IMAGE_SIDE = 65535

@@ -8,8 +8,9 @@
 
 #include "preprocess_rows.cuh"
 
-const int BLOCK_X = 64, BLOCK_Y = 4;
+const int BLOCK_X = 64, BLOCK_Y = 2;
 const int TILE_COLUMNS = 2 * BLOCK_X, TILE_ROWS = ROWS * BLOCK_Y;
+static_assert(BLOCK_X * BLOCK_Y == TILE_COLUMNS, "a thread finds the taps of one column");
 
 struct Normalisation {
     float factor[3]; // per channel in the model's order: value * factor + offset
@@ -135,15 +136,10 @@ __device__ __forceinline__ void preprocess(const Image *images, Out *out, int he
         return;
     }
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
-    bool is_pair = false;
-    if (thread < TILE_COLUMNS) {
-        const ColumnTaps taps = sampled_column(image, column + thread);
-        is_pair = taps.weights >> 16;
-        columns[thread] = taps;
-    } else if (thread < TILE_COLUMNS + TILE_ROWS) {
-        rows[thread - TILE_COLUMNS] = row_taps(image, row + thread - TILE_COLUMNS, scale.pad_value);
-    }
-    is_pair = __syncthreads_or(is_pair);
+    const ColumnTaps own = sampled_column(image, column + thread);
+    columns[thread] = own;
+    if (thread < TILE_ROWS) rows[thread] = row_taps(image, row + thread, scale.pad_value);
+    const bool is_pair = __syncthreads_or(own.weights >> 16);
     if (x >= width) return;
     const RowTaps *mine = rows + threadIdx.y * ROWS;
     const ColumnTaps *taps = columns + threadIdx.x * 2;
@@ -151,12 +147,12 @@ __device__ __forceinline__ void preprocess(const Image *images, Out *out, int he
     else resize<false>(image, mine, taps, scale.pad_value, target);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 4)
+extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 8)
     preprocess_fp16(const Image *images, Half *out, int height, int width, Normalisation scale) {
     preprocess(images, out, height, width, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 4)
+extern "C" __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y, 8)
     preprocess_fp32(const Image *images, float *out, int height, int width, Normalisation scale) {
     preprocess(images, out, height, width, scale);
 }

@@ -43,7 +43,7 @@ def test_launch(bench: KernelBench, dtype: DType) -> None:
     run_calls(bench.cuda, [launch])
     ((entry, grid, block, _, _),) = bench.driver.launches
     assert entry == f"preprocess_{dtype.value.lower()}"
-    assert (grid, block) == ((3, 2, 2), (64, 4, 1))
+    assert (grid, block) == ((3, 3, 2), (64, 2, 1))
     assert bench.driver.argument(0, ctypes.c_uint64).value == ADDRESS
     assert bench.driver.argument(1, ctypes.c_uint64).value == ADDRESS + 512
     assert bench.driver.argument(2, ctypes.c_int).value == 17
