@@ -21,12 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import service
 from service.api.admin import repository_router, settings_router
 from service.api.body import ByteBudget
+from service.api.diagnose import Diagnoser, diagnose_router
 from service.api.endpoint import Inference, InferenceEndpoint
 from service.api.errors import ErrorBoundary, install_error_handlers
 from service.api.gate import ApiKeyGate, ApiKeys
 from service.api.index import index_router
 from service.api.infer import Infer
 from service.api.metrics import metrics_router
+from service.api.model_sources import ModelSources
 from service.api.oip_metadata import metadata_router
 from service.api.openapi import install_openapi
 from service.api.predict import MediaThreads, Predict
@@ -39,6 +41,7 @@ from service.backends import open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
 from service.errors import DeviceError, ServiceError
+from service.machine import usable_cores
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import compose_task, create_task
 from service.repository.layout import VersionFolder
@@ -47,7 +50,10 @@ from service.repository.registry import Registry
 from service.repository.start_up import OnProgress
 from service.runtime.protocol import Backend
 from service.settings import Settings
+from service.telemetry.assemble import Surroundings
 from service.telemetry.gpu import GpuSampler
+from service.telemetry.history import History, Senses
+from service.telemetry.host_sampler import HostSampler
 from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 
@@ -85,6 +91,47 @@ building needs is not installed, and any other ServiceError where the event ende
 
 def _log_loss(error: DeviceError) -> None:
     _log.critical("the GPU is lost to this process, which must be ended and started again: %s", error.message)
+
+
+class Watch:
+    """What looks at the server while it serves, beside the requests themselves. On the event loop.
+
+    Args:
+        settings: what is wanted.
+        registry: the models.
+        recorder: told of the event loop's lateness.
+        gpus: the GPUs that models use.
+
+    Attributes:
+        history: what a diagnosis looks back on; None where it is off, or nothing is recorded that it could look at.
+    """
+
+    def __init__(self, settings: Settings, registry: Registry, recorder: Recorder, gpus: GpuSampler) -> None:
+        self._lag = LoopLagSampler(recorder.record_loop_lag)
+        self._gpus = gpus
+        self._gpus_enabled = settings.metrics_enabled and settings.gpu_metrics_enabled
+        self._host = HostSampler()
+        self.history: History | None = None
+        if settings.diagnosis_enabled and settings.metrics_enabled:
+            senses = Senses(loop_lag=recorder.loop_lag, host=self._host.counters, gpus=gpus.figures)
+            self.history = History(ModelSources(registry, recorder), senses, length_s=settings.diagnosis_history_s)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._lag.start()
+        if self._gpus_enabled:
+            self._gpus.start()
+        if self.history is not None:
+            self._host.start()
+            self.history.start()
+
+    def stop(self) -> None:
+        """Ends it; idempotent."""
+        if self.history is not None:
+            self.history.stop()
+        self._host.stop()
+        self._lag.stop()
+        self._gpus.stop()
 
 
 def create_app(
@@ -128,14 +175,12 @@ def create_app(
         max_beginning=threads * MAX_PREPARING_PER_THREAD,
     )
     codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")
+    watch = Watch(settings, registry, recorder, gpus)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure_opencv()
-        lag = LoopLagSampler(recorder.record_loop_lag)
-        lag.start()
-        if settings.metrics_enabled and settings.gpu_metrics_enabled:
-            gpus.start()
+        watch.start()
         starting = asyncio.create_task(_start(registry, settings.models, on_started))
         watching = asyncio.create_task(_watch(registry, on_device_lost))
         yield
@@ -144,14 +189,16 @@ def create_app(
         with suppress(asyncio.CancelledError):
             await starting
         await registry.stop()
-        lag.stop()
-        gpus.stop()
+        watch.stop()
         media_threads.beginning.shutdown()
         media_threads.finishing.shutdown()
         codec_pool.shutdown()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
+    if watch.history is not None:
+        diagnoser = Diagnoser(watch.history, partial(Surroundings, pool_threads=threads, cpu_count=usable_cores()))
+        app.include_router(diagnose_router(diagnoser))
     install_error_handlers(app, overload_status=settings.overload_status)
     predict = Predict(media_threads, time.monotonic_ns)
     inference = _inference(settings, registry, recorder, predict, codec_pool)
@@ -262,6 +309,8 @@ def _include_routes(app: FastAPI, settings: Settings, registry: Registry, record
     logger = logging.getLogger("service")
     app.include_router(settings_router(registry, logger, body_timeout_s=settings.body_timeout_s))
     app.include_router(shared_memory_router())
+    if settings.metrics_enabled and settings.diagnosis_enabled:
+        links["Diagnosis"] = "/diagnose"
     if settings.metrics_enabled:
         links["Prometheus metrics"] = "/metrics"
         app.include_router(metrics_router(recorder))

@@ -312,6 +312,42 @@ def video(
 
 
 @app.command()
+def diagnose(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the server.")] = "http://127.0.0.1:8000",
+    *,
+    model: Annotated[str | None, typer.Option(help="Name of a model; the busiest if not given.")] = None,
+    window: Annotated[float | None, typer.Option(min=1, help="Seconds to look back; 60 if not given.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="ID", help="A report before a change: what was predicted, what came of it?")
+    ] = None,
+    shows_all: Annotated[bool, typer.Option("--all", help="Show the evidence of refuted findings too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON document, for scripts.")] = False,
+) -> None:
+    """Say what limits a running server, on what evidence, and what the fix would gain.
+
+    A server that needs a key is given that of INFERLANE_API_KEY. Exit status 1 if a bottleneck is confirmed.
+    """
+    import orjson  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    from service.diagnosis_text.client import fetch  # noqa: PLC0415
+    from service.diagnosis_text.report import is_clear, render  # noqa: PLC0415
+
+    query = {"model": model, "window": window, "since": since}
+    key = _settings().api_key
+    document = fetch(
+        url,
+        {name: str(value) for name, value in query.items() if value is not None},
+        api_key=key.get_secret_value() if key else None,
+    )
+    if as_json:
+        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+    else:
+        Console().print(render(document, shows_all=shows_all))
+    raise typer.Exit(0 if is_clear(document) else 1)
+
+
+@app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
 ) -> None:

@@ -9,7 +9,7 @@ Which step raises what, in the order of a request's way:
     queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
     lane            ExecutionFailed, DeviceError; InvalidInput where an operator refuses a value
     repository      CardError, ModelLoadFailed, BuilderMissing (at start-up or through the repository API)
-    command line    SettingsInvalid
+    command line    SettingsInvalid, DiagnosisUnavailable
 
 An error is raised by the step that knows, and becomes a status once, in `service/api/errors.py`.
 The message says what was got, what is allowed and how to mend it. Bad input is never a 5xx, and what is not the
@@ -157,6 +157,10 @@ class SettingsInvalid(ServiceError):
 
     status = 500
     reason = "settings"
+
+
+class DiagnosisUnavailable(ServiceError):
+    """The command line was refused a diagnosis, or could not reach the server; never answered to a client."""
 
 
 class CardError(ServiceError):

@@ -121,6 +121,15 @@ class Settings(BaseSettings):
         description="Whether the GPUs that models use are asked, once a second, for utilization, memory, power, clocks "
         "and activity.",
     )
+    diagnosis_enabled: bool = Field(
+        True, description="Whether `/diagnose` is served; it needs `INFERLANE_METRICS_ENABLED`."
+    )
+    diagnosis_history_s: int = Field(
+        600,
+        ge=10,
+        le=3600,
+        description="Seconds that `/diagnose` can look back; each keeps some kilobytes per model that is busy.",
+    )
     server_timing_enabled: bool = Field(
         True, description="Whether responses carry a `Server-Timing` header with their stages."
     )

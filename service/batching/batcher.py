@@ -99,6 +99,11 @@ class Batcher:
         return len(self._pool)
 
     @property
+    def lane_depth(self) -> int:
+        """Batches that a lane may hold at once."""
+        return self._lane_depth
+
+    @property
     def busy_lanes(self) -> int:
         """Lanes that hold at least one batch."""
         return sum(1 for in_flight in self._lanes_in_flight if in_flight)
@@ -131,6 +136,7 @@ class Batcher:
         self._row_costs_ns = {
             home: _row_cost_ns(home, self._rules) for home in {bucket.home for bucket in buckets.known()}
         }
+        self._watch.activity.ready_ns = self._clock()
         self._refusal = None
 
     def submit(self, request: InferenceRequest) -> Pending:

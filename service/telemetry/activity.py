@@ -20,12 +20,12 @@ class OccupancyMarks(NamedTuple):
     """`Occupancy` at one moment: subtract two of them for the time between.
 
     Attributes:
-        count: inside now.
+        inside: how many are now.
         area_ns: integral of the number inside over time.
         square_area_ns: integral of its square.
     """
 
-    count: int
+    inside: int
     area_ns: int
     square_area_ns: int
 
@@ -158,13 +158,17 @@ class ActivityMarks:
 class Activity:
     """One loaded model's; see `ActivityMarks`.
 
+    Attributes:
+        ready_ns: when it became ready.
+
     Args:
-        since_ns: when it was loaded, by the clock of all other moments.
+        since_ns: when its load began, by the clock of all other moments.
     """
 
-    __slots__ = ("arrivals", "batcher_ns", "in_flight", "pool_ns", "pool_rows", "waiting")
+    __slots__ = ("arrivals", "batcher_ns", "in_flight", "pool_ns", "pool_rows", "ready_ns", "waiting")
 
     def __init__(self, since_ns: int) -> None:
+        self.ready_ns = since_ns
         self.in_flight = Occupancy(since_ns)
         self.waiting = Occupancy(since_ns)
         self.arrivals = Arrivals()

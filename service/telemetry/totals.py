@@ -201,6 +201,11 @@ class BatchTotals:
         """Batches that ran."""
         return self.sizes.count()
 
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds during which lanes held a batch, added over lanes."""
+        return sum(lane.busy_ns for lane in self.lanes.values())
+
 
 def _add_per_index(totals: NDArray[np.int64], index: Rows, amount: Rows) -> NDArray[np.int64]:
     added = np.zeros((max(len(totals), int(index.max(initial=-1)) + 1), *totals.shape[1:]), np.int64)

@@ -15,7 +15,7 @@ async def test_an_answered_request_was_inside_from_its_first_byte_to_its_answer(
         served = bench.registry.get("m")
         marks = served.activity.in_flight.marks(bench.clock())
         ((timings, _),) = served.recorder.requests
-        assert (marks.count, marks.area_ns) == (0, sum(timings))
+        assert (marks.inside, marks.area_ns) == (0, sum(timings))
 
 
 async def test_a_failed_request_leaves_no_trace_of_its_stay(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ async def test_arrivals_at_the_queue_are_noted(tmp_path: Path) -> None:
             await bench.post(infer_body(rows)).done()
         activity = bench.registry.get("m").activity
         assert activity.arrivals.marks()[:2] == (2, 4)
-        assert activity.waiting.marks(bench.clock()).count == 0
+        assert activity.waiting.marks(bench.clock()).inside == 0
         assert activity.batcher_ns > 0
 
 

@@ -65,7 +65,7 @@ def test_the_queue_s_length_is_integrated_whatever_takes_requests_out():
     notes.dispatched(items[:1], 400)
     notes.left(items[1:], 500)
     marks = notes.activity.waiting.marks(1000)
-    assert (marks.count, marks.area_ns) == (0, 300 + 300 + 200)
+    assert (marks.inside, marks.area_ns) == (0, 300 + 300 + 200)
 
 
 def test_useful_volume_is_that_before_padding():
