@@ -39,7 +39,7 @@ def to_json(report: Report) -> dict[str, JsonValue]:
         "limiter": report.limiter.station.value if report.limiter else None,
         "stations": {load.station.value: _station(load) for load in report.stations},
         "findings": [_finding(finding, report) for finding in report.findings],
-        "layers": [_layers(table) for table in report.layers],
+        "layers": [layers_document(table) for table in report.layers],
         "buckets": [_bucket(snapshot, use) for use in snapshot.buckets],
     }
 
@@ -144,7 +144,8 @@ def _fix(fix: Fix | None) -> dict[str, JsonValue] | None:
     return None if fix is None else {"text": fix.text, "card": fix.card, "command": fix.command}
 
 
-def _layers(table: LayerTable) -> dict[str, JsonValue]:
+def layers_document(table: LayerTable) -> dict[str, JsonValue]:
+    """The layers of one bucket, in the order of execution; as in `layers` of a report."""
     return {
         "bucket": table.bucket.label,
         "span_s": number(table.span_s),

@@ -74,7 +74,8 @@ class Report:
     @property
     def _doubts(self) -> str:
         count = sum(finding.verdict is Verdict.UNVERIFIED for finding in self.findings)
-        return f"; {count} hypotheses could not be decided" if count else ""
+        noun = "hypothesis" if count == 1 else "hypotheses"
+        return f"; {count} {noun} could not be decided" if count else ""
 
 
 def diagnose(snapshot: MetricsSnapshot, *, report_id: str) -> Report:

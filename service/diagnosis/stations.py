@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.buckets import DimSizes, Form
+from service.diagnosis.observed import is_on_gpu
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station, StationFigures
 
@@ -35,11 +36,12 @@ class StationLoad:
 
     Attributes:
         station: which.
-        demand_s: D, busy seconds per row and server, with the batches as they were.
-        service_s: busy seconds per row over all servers.
+        demand_s: D, busy seconds per server for each answered row, with the batches as they were. Of a station that
+            only some rows visit it is the mean over all; of one that other models use too, over their rows as well.
+        service_s: the same over all servers together.
         utilisation: U, share of the window in which a server was busy.
         capacity_rows_per_s: the rate it would reach, for the device with the best batches.
-        load: rows answered per second over that; at most the utilisation.
+        load: share of that capacity which is used; at most the utilisation.
         is_load_exact: whether the capacity is known; else, of a device without a cost table, it may be larger.
         within: the station whose time holds this one's too; None for a resource of its own.
     """
@@ -168,16 +170,18 @@ def balanced_bounds(demands_s: Sequence[float], customers: float, think_s: float
 
 
 def _station_load(snapshot: MetricsSnapshot, station: Station, figures: StationFigures) -> StationLoad:
-    demand_s = figures.busy_s / figures.rows / figures.servers
+    service_s = figures.busy_s / max(figures.rows, snapshot.requests.rows)
+    demand_s = service_s / figures.servers
+    utilisation = figures.busy_s / snapshot.window.duration_s / figures.servers
     best = best_rows_per_s(snapshot) if station is Station.DEVICE else None
     capacity = max(1.0 / demand_s, best or 0.0)
     return StationLoad(
         station=station,
         demand_s=demand_s,
-        service_s=figures.busy_s / figures.rows,
-        utilisation=figures.busy_s / snapshot.window.duration_s / figures.servers,
+        service_s=service_s,
+        utilisation=utilisation,
         capacity_rows_per_s=capacity,
-        load=snapshot.rows_per_s / capacity,
+        load=utilisation / (capacity * demand_s),
         is_load_exact=station is not Station.DEVICE or best is not None,
         within=figures.within,
     )
@@ -186,20 +190,31 @@ def _station_load(snapshot: MetricsSnapshot, station: Station, figures: StationF
 def best_rows_per_s(snapshot: MetricsSnapshot) -> float | None:
     """What the device does with the batches that suit it best, for the mix of shapes that was seen.
 
-    Measured by probe P4 with the lanes that there are; else the cost table's, times the servers. None without either.
+    Of a GPU as probe P4 measured it, with the lanes that there are. Else by the cost table, times the servers, and as
+    much slower as batches were in traffic than when they were timed: on a CPU the server itself takes cores from them.
+    None without either.
     """
     rates = snapshot.probes.lane_rates
     lanes = snapshot.device.lanes if snapshot.device else None
     measured = rates.get(lanes) if lanes is not None else None
-    if measured and not snapshot.model.dim_names:
+    if measured and is_on_gpu(snapshot) and not snapshot.model.dim_names:
         return measured.value
     row_cost_s = _best_row_cost_s(snapshot)
     if row_cost_s is None:
         return None
-    if measured and 1 in rates:
+    if measured and is_on_gpu(snapshot) and 1 in rates:
         return measured.value / rates[1].value / row_cost_s
     figures = snapshot.stations.get(Station.DEVICE)
-    return (figures.servers if figures else 1) / row_cost_s
+    return (figures.servers if figures else 1) / row_cost_s / _slowness_in_traffic(snapshot)
+
+
+def _slowness_in_traffic(snapshot: MetricsSnapshot) -> float:
+    """The device's busy time over what the cost table says of the same batches; 1 where it does not know them all."""
+    figures = snapshot.stations.get(Station.DEVICE)
+    costs_s = [use.batches * snapshot.costs_s[use.bucket] for use in snapshot.buckets if use.bucket in snapshot.costs_s]
+    if figures is None or len(costs_s) != len(snapshot.buckets) or sum(costs_s) <= 0:
+        return 1.0
+    return figures.busy_s / sum(costs_s)
 
 
 def _best_row_cost_s(snapshot: MetricsSnapshot) -> float | None:

@@ -2,8 +2,8 @@
 
 Three forms, each by its own evidence (taxonomy class 18): the event loop is the limiter, loaded above 0.7 in CPU
 seconds; parsing and rendering JSON are a tenth of the latency, the wait for the loop not counted; threads wait for the
-interpreter's lock more than a fifth of the time. A loop that runs late without being loaded is held up by something
-else: cpu-starved says by what.
+interpreter's lock more than a fifth of the time, and the loop runs more than 10 ms late. A loop that is late without
+either is held up by something else: cpu-starved says by what.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ LONG_CODEC = 0.1
 MOSTLY_JSON = 0.5
 LONG_GIL_WAIT = 0.2
 LATE_S = 0.01
+OFTEN_THROTTLED = 0.01
+"""Share of the periods without quota from which on lateness and waits are the quota's doing (class cpu-starved)."""
 
 BINARY = Fix(
     "send and ask for binary tensors, and render with as few floats as callers need",
@@ -55,9 +57,10 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         return _saturated(snapshot, loop, work, evidence)
     if work >= LONG_CODEC and (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON:
         return _json(snapshot, codec, work, evidence)
-    if gil > LONG_GIL_WAIT:
+    is_late = (snapshot.host.loop_lag_p99_s or 0.0) > LATE_S
+    if is_late and gil > LONG_GIL_WAIT and (snapshot.host.throttled_period_ratio or 0.0) <= OFTEN_THROTTLED:
         return _lock(snapshot, gil, evidence)
-    if (snapshot.host.loop_lag_p99_s or 0.0) > LATE_S and snapshot.host.throttled_period_ratio is None:
+    if is_late and snapshot.host.throttled_period_ratio is None:
         return unverified(
             KIND,
             f"the event loop runs late although it is only {percent(loop.load)} loaded",

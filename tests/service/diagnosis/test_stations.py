@@ -28,7 +28,19 @@ from service.diagnosis.stations import (
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Durations, Stage, Station, StationFigures
 from tests.doubles.faults import saturated
-from tests.doubles.snapshots import BATCH_SIZES, MODEL, around, bare, bucket_use, cost_s, healthy, probes, stations
+from tests.doubles.snapshots import (
+    BATCH_SIZES,
+    MODEL,
+    REQUESTS,
+    WINDOW_S,
+    around,
+    bare,
+    bucket_use,
+    cost_s,
+    healthy,
+    probes,
+    stations,
+)
 
 DEMANDS = st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=6)
 
@@ -66,6 +78,29 @@ def test_the_limiter_has_the_least_capacity():
     assert not is_device_saturated(station_loads(healthy()))
 
 
+def test_a_station_that_only_some_rows_visit_counts_for_all():
+    half = StationFigures(0.5 * WINDOW_S, REQUESTS // 2)
+    (pool,) = station_loads(healthy(stations={Station.THREAD_POOL: half}))
+    assert pool.capacity_rows_per_s == pytest.approx(20_000)
+    assert pool.load == pool.utilisation == pytest.approx(0.5)
+
+
+def test_a_station_that_other_models_use_too_is_as_loaded_as_they_make_it():
+    shared = StationFigures(0.9 * WINDOW_S, 3 * REQUESTS)
+    (loop,) = station_loads(healthy(stations={Station.EVENT_LOOP: shared}))
+    assert loop.load == loop.utilisation == pytest.approx(0.9)
+    assert loop.capacity_rows_per_s == pytest.approx(30_000 / 0.9)
+
+
+def test_batches_that_are_slower_in_traffic_lower_what_a_cpu_could_do():
+    model = replace(MODEL, backend="onnxruntime")
+    table = healthy(model=model)
+    assert best_rows_per_s(table) == pytest.approx(32 / cost_s(32))
+    slow = replace(table, stations=stations(device=0.875))
+    assert best_rows_per_s(slow) == pytest.approx(32 / cost_s(32) * 0.7 / 0.875)
+    assert best_rows_per_s(replace(slow, stations={})) == pytest.approx(32 / cost_s(32))
+
+
 def test_a_part_of_a_station_is_no_resource():
     loads = station_loads(healthy(stations=stations(encode=0.99)))
     assert Station.ENCODE not in {load.station for load in resources(loads)}
@@ -100,7 +135,13 @@ def test_shapes_count_by_their_rows():
     costs = MappingProxyType({Bucket(4, (10,)): 4e-3, Bucket(4, (20,)): 12e-3, Bucket(1, (20,)): 5e-3})
     buckets = (bucket_use(Bucket(4, (10,)), 25, 100), bucket_use(Bucket(1, (20,)), 300, 300))
     model = replace(MODEL, dim_names=("length",), dim_sizes=((10, 20),))
-    snapshot = healthy(model=model, buckets=buckets, costs_s=costs, probes=probes(lane_rates=MappingProxyType({})))
+    snapshot = healthy(
+        model=model,
+        buckets=buckets,
+        costs_s=costs,
+        probes=probes(lane_rates=MappingProxyType({})),
+        stations={Station.DEVICE: StationFigures(25 * 4e-3 + 300 * 5e-3, 400)},
+    )
     assert best_rows_per_s(snapshot) == pytest.approx(1 / (0.25 * 1e-3 + 0.75 * 3e-3))
     lanes = probes(lane_rates=MappingProxyType({1: around(100), 2: around(150)}))
     assert best_rows_per_s(replace(snapshot, probes=lanes)) == pytest.approx(1.5 / (0.25 * 1e-3 + 0.75 * 3e-3))

@@ -17,6 +17,7 @@ LOADED = healthy(stations=stations(event_loop=0.95))
 JSON_LOADED = replace(
     python_bound(), stations=MappingProxyType(stations(15_000, event_loop=0.95, device=0.02, h2d=0.01))
 )
+LOCKED = HostFigures(loop_lag_p99_s=50e-3, gil_wait_ratio=0.4)
 LATE = HostFigures(loop_lag_p99_s=50e-3, gil_wait_ratio=0.05)
 
 
@@ -27,8 +28,12 @@ LATE = HostFigures(loop_lag_p99_s=50e-3, gil_wait_ratio=0.05)
         pytest.param(
             LOADED, Verdict.CONFIRMED, "95.0 % loaded and would take at most 1.053e+04 rows/s", id="loaded loop"
         ),
+        pytest.param(healthy(host=LOCKED), Verdict.CONFIRMED, "waits for it 40.0 %", id="the lock"),
         pytest.param(
-            healthy(host=HostFigures(gil_wait_ratio=0.4)), Verdict.CONFIRMED, "waits for it 40.0 %", id="the lock"
+            healthy(host=replace(LOCKED, loop_lag_p99_s=2e-3)), Verdict.REFUTED, "45.0 % loaded", id="waits, not late"
+        ),
+        pytest.param(
+            healthy(host=replace(LOCKED, throttled_period_ratio=0.3)), Verdict.REFUTED, "45.0 % loaded", id="no quota"
         ),
         pytest.param(
             replace(python_bound(), requests=replace(python_bound().requests, json_share=0.1)),
@@ -89,6 +94,6 @@ def test_a_loop_that_parses_json_gains_by_binary_tensors():
 
 
 def test_the_lock_gains_its_share_of_what_needs_it():
-    gain = examine(healthy(host=HostFigures(gil_wait_ratio=0.4))).gain
+    gain = examine(healthy(host=LOCKED)).gain
     stages_s = sum(healthy().stage_s(one) for one in (Stage.PARSE, Stage.DISPATCH, Stage.COMPLETE, Stage.RENDER))
     assert gain.value == pytest.approx(0.4 * stages_s / 1.5e-3)
