@@ -36,7 +36,7 @@ async def test_a_header_is_answered_with_what_was_agreed_upon(bench: StreamBench
     client = bench.connect(path)
     client.say({"format": "jpeg", "max_in_flight": 2, "freshness": "latest"})
     assert await client.hears() is None
-    assert client.sent == [{"type": "websocket.accept", "subprotocol": None}]
+    assert client.sent[0] == {"type": "websocket.accept", "subprotocol": None}
     assert await client.hears() == {
         "ready": True,
         "model_name": "m",
@@ -66,7 +66,7 @@ async def test_raw_frames_are_images_of_the_size_that_was_announced(bench: Strea
 async def test_a_browser_is_told_the_subprotocol_that_its_key_came_with(bench: StreamBench) -> None:
     client = bench.connect(subprotocols=("bearer", "key"))
     await client.hears()
-    assert client.sent == [{"type": "websocket.accept", "subprotocol": "bearer"}]
+    assert client.sent[0] == {"type": "websocket.accept", "subprotocol": "bearer"}
 
 
 @pytest.mark.parametrize(
