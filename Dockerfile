@@ -31,7 +31,7 @@ RUN apt-get update \
 COPY --from=wheel /dist /dist
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3.12 -m venv /opt/inferlane \
-    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[gpu,tensorrt-lean-cu13]"
+    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[kernels,text,tensorrt-lean-cu13]"
 
 FROM ${CUDA_IMAGE} AS gpu
 LABEL org.opencontainers.image.title="inferlane-gpu" \
@@ -44,7 +44,9 @@ RUN apt-get update \
     && groupadd --system --gid 10001 inferlane \
     && useradd --system --uid 10001 --gid inferlane --no-create-home inferlane
 COPY --from=gpu-environment /opt/inferlane /opt/inferlane
+# The user has no home; a volume in this folder's place keeps the kernels that were compiled for this GPU.
 ENV PATH=/opt/inferlane/bin:$PATH \
+    INFERLANE_KERNEL_CACHE=/tmp/inferlane/kernels \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib
 import importlib.metadata
 import importlib.util
@@ -24,6 +25,7 @@ OPENCV_DISTRIBUTIONS = (
     "opencv-contrib-python",
 )
 ONNXRUNTIME_DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+NVRTC_DISTRIBUTIONS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 _OTHER_DISTRIBUTIONS = {
     "cuda.core": "cuda-core",
     "cuda.bindings": "cuda-bindings",
@@ -57,7 +59,7 @@ def examine(root: Path = ROOT) -> Facts:
             installed(flavour, (flavour.replace("_", "-") + cuda for cuda in ("", "-cu13", "-cu12")))
             for flavour in TENSORRT_FLAVOURS
         ),
-        others=tuple(installed(module, (name,)) for module, name in _OTHER_DISTRIBUTIONS.items()),
+        others=(*(installed(module, (name,)) for module, name in _OTHER_DISTRIBUTIONS.items()), _nvrtc()),
     )
 
 
@@ -78,6 +80,16 @@ def imported(module: str, distributions: Iterable[str]) -> Package:
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == module
         return Package(module, package.version, None if is_absent and package.version is None else str(error))
     return Package(module, str(getattr(loaded, "__version__", package.version)))
+
+
+def _nvrtc() -> Package:
+    """CUDA's compiler: out of its package, or else of a toolkit that the loader or `CUDA_HOME` knows."""
+    version = _version(NVRTC_DISTRIBUTIONS)
+    if version is None:
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+        is_in_home = home is not None and any(Path(home).glob("lib*/**/libnvrtc.so*"))
+        version = "of a CUDA toolkit" if is_in_home or ctypes.util.find_library("nvrtc") else None
+    return Package("nvrtc", version)
 
 
 def _with_providers(package: Package) -> Package:

@@ -16,6 +16,7 @@ GPU_FIX = "use a machine (or a container) that has an NVIDIA GPU and its driver"
 
 SERVE_ON_CPU = "serve ONNX models on the CPU"
 SERVE_ON_GPU = "serve TensorRT plans"
+RUN_KERNELS = "prepare images and texts on the GPU"
 BUILD_ENGINES = "build TensorRT plans"
 WATCH_GPU = "watch the GPU"
 MAKE_DEMO = "make the demo repository"
@@ -49,6 +50,7 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
     return (
         _serve_on_cpu(facts),
         _on_gpu(facts, SERVE_ON_GPU, (*bindings, *flavour), f"pip install -e '.[{packages}]'"),
+        _on_gpu(facts, RUN_KERNELS, (*bindings, *_absent(facts, {"nvrtc": "NVRTC"})), "pip install -e '.[kernels]'"),
         _build_engines(facts, bindings, f"pip install -e '.[build,{packages}]'"),
         _on_gpu(facts, WATCH_GPU, _absent(facts, {"pynvml": "nvidia-ml-py"}), "pip install -e '.[gpu]'"),
         _verdict(

@@ -21,6 +21,7 @@ from service.doctor.verdicts import (
     GPU_FIX,
     LOAD_TEST,
     MAKE_DEMO,
+    RUN_KERNELS,
     SERVE_ON_CPU,
     SERVE_ON_GPU,
     WATCH_GPU,
@@ -46,7 +47,9 @@ GPU_BOX = replace(
     CPU_BOX,
     nvidia=Nvidia("580.65", (Gpu("H200", 141 << 30, "9.0"),)),
     tensorrt=(Package("tensorrt", "10.13.0"), Package("tensorrt_rtx")),
-    others=tuple(Package(name, "1.0") for name in ("cuda.core", "cuda.bindings", "pynvml", "onnx", "pip", "locust")),
+    others=tuple(
+        Package(name, "1.0") for name in ("cuda.core", "cuda.bindings", "nvrtc", "pynvml", "onnx", "pip", "locust")
+    ),
 )
 
 
@@ -56,7 +59,7 @@ def verdict(facts: Facts, purpose: str) -> Verdict:
 
 def test_a_machine_with_everything_can_do_everything() -> None:
     assert {found.purpose: found.is_possible for found in verdicts(GPU_BOX)} == dict.fromkeys(
-        (SERVE_ON_CPU, SERVE_ON_GPU, BUILD_ENGINES, WATCH_GPU, MAKE_DEMO, LOAD_TEST), True
+        (SERVE_ON_CPU, SERVE_ON_GPU, RUN_KERNELS, BUILD_ENGINES, WATCH_GPU, MAKE_DEMO, LOAD_TEST), True
     )
     assert all(not (found.missing or found.warnings or found.fixes) for found in verdicts(GPU_BOX))
 
@@ -125,6 +128,22 @@ def test_each_flavour_of_tensorrt_is_good_for_something(flavours: tuple[str, ...
     facts = replace(GPU_BOX, tensorrt=tuple(Package(name, "10.13.0") for name in flavours))
     assert verdict(facts, SERVE_ON_GPU).is_possible is serves
     assert verdict(facts, BUILD_ENGINES).is_possible is builds
+
+
+def test_kernels_need_their_compiler() -> None:
+    found = verdict(replace(GPU_BOX, others=tuple(p for p in GPU_BOX.others if p.name != "nvrtc")), RUN_KERNELS)
+    assert (found.is_possible, found.missing) == (False, ("NVRTC",))
+    assert found.fixes == ("pip install -e '.[kernels]'",)
+
+
+def test_the_compiler_of_a_toolkit_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("service.doctor.examine.NVRTC_DISTRIBUTIONS", ())
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert not examine().has("nvrtc")
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64/libnvrtc.so.13").touch()
+    assert examine().has("nvrtc")
 
 
 def test_building_needs_all_that_a_build_uses() -> None:
