@@ -37,6 +37,12 @@ def bench(  # noqa: PLR0913 - an option each
     tolerance: Annotated[float | None, typer.Option(min=0.1, help="Percent slower from which to fail.")] = None,
     rounds: Annotated[int, typer.Option(min=10, max=1000, help="Parts that a comparison cuts --duration into.")] = 20,
     export_times: Annotated[Path | None, typer.Option(help="Write times as trtexec --exportTimes does.")] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Time layers instead: what each takes, and how far it is from its roof.")
+    ] = False,
+    export_profile: Annotated[
+        Path | None, typer.Option(help="Write layers' times as trtexec --exportProfile does; with one --bucket.")
+    ] = None,
     any_machine: Annotated[
         bool, typer.Option("--any-machine", help="Compare with a file of another machine, or of other options.")
     ] = False,
@@ -49,7 +55,7 @@ def bench(  # noqa: PLR0913 - an option each
     from service.bench import command  # noqa: PLC0415
     from service.bench.gate import GateOptions  # noqa: PLC0415
     from service.bench.measure import Trial  # noqa: PLC0415
-    from service.bench.run import refuse_with_dim  # noqa: PLC0415
+    from service.bench.run import refuse_with_dim, refuse_with_layers  # noqa: PLC0415
     from service.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings() if repository is None else load_settings(repository=repository)
@@ -62,20 +68,23 @@ def bench(  # noqa: PLR0913 - an option each
         min_slowdown=None if tolerance is None else tolerance / 100.0,
         is_any_machine=any_machine,
     )
+    of_lanes = {
+        "--lanes": lanes,
+        "--request-rows": request_rows,
+        "--registered": registered,
+        "--save": save,
+        "--against": against,
+        "--against-repository": against_repository,
+        "--export-times": export_times,
+    }
+    of_layers = {"--layers": layers, "--export-profile": export_profile}
     if dim:
-        refuse_with_dim(
-            {
-                "--bucket": bucket,
-                "--lanes": lanes,
-                "--request-rows": request_rows,
-                "--registered": registered,
-                "--save": save,
-                "--against": against,
-                "--against-repository": against_repository,
-                "--export-times": export_times,
-            }
-        )
+        refuse_with_dim({"--bucket": bucket, **of_lanes, **of_layers})
         command.mixed(settings, model, dim, concurrency=concurrency, duration_s=duration, as_json=as_json)
+        return
+    if any(of_layers.values()):
+        refuse_with_layers(of_lanes)
+        command.layers(settings, model, bucket or [], export_profile, as_json=as_json)
         return
     trial = Trial(
         lane_counts=tuple(lanes or [1]),

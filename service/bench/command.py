@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import orjson
 from rich.console import Console
 
+from service.bench import layers_report
 from service.bench.gate import GateOptions, run_gate
 from service.bench.gate_report import changes_table, conclusion, notes, to_dict
+from service.bench.layers import bench_layers
 from service.bench.measure import Trial
 from service.bench.report import ceilings_table, lanes_table, to_dicts
 from service.bench.run import bench_buckets, bench_mixed, open_model, parse_lengths
@@ -86,6 +89,27 @@ def gate(
         for line in (*notes(result), conclusion(result.comparison)):
             console.print(line, soft_wrap=True, markup=False)
     return not result.comparison.slower
+
+
+def layers(
+    settings: Settings, model: str, labels: Sequence[str], export_profile: Path | None, *, as_json: bool
+) -> None:
+    """Prints the layers of buckets, and writes them to a file that is wanted.
+
+    Raises:
+        ServiceError: as `bench_layers`.
+    """
+    threads = settings.resolved_cpu_threads
+    backend = open_model(settings.repository, model, cpu_threads=threads)
+    found = list(bench_layers(backend, labels, cpu_threads=threads, export_profile=export_profile))
+    if as_json:
+        _print_json([layers_report.to_dict(each) for each in found])
+        return
+    console = Console()
+    for each in found:
+        console.print(layers_report.layers_table(each, model))
+        for line in layers_report.notes(each):
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _print_json(value: object) -> None:

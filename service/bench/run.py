@@ -104,6 +104,20 @@ def refuse_with_dim(options: Mapping[str, object]) -> None:
         )
 
 
+def refuse_with_layers(options: Mapping[str, object]) -> None:
+    """Refuses options that mean nothing where layers are timed.
+
+    Raises:
+        InvalidInput: one of them was given, that is, is neither None nor empty nor False.
+    """
+    given = [option for option, value in options.items() if value]
+    if given:
+        raise InvalidInput(
+            f"{', '.join(given)} cannot be given with --layers or --export-profile, which time layers and no lanes; "
+            "run the two one after the other"
+        )
+
+
 def find_model(repository: Path, name: str) -> ModelFolder:
     """The folder of a model.
 

@@ -17,12 +17,14 @@ import numpy as np
 
 from service.bench.recording import BATCH, Place, PlaceKind, Recording, Rounds
 from service.requests import BatchTimings
+from service.runtime.layer_trace import LayerTrace
 
 BLOCKS = 20
 """Rounds that a sequence of batches is cut into. Neighbours resemble each other, so a round is a stretch of them."""
 
 _STAGES = {"h2d": "h2dMs", "compute": "computeMs", "d2h": "d2hMs", BATCH: "latencyMs"}
 _NS_PER_MS = 1e6
+_MS_PER_S = 1e3
 
 
 def is_times(content: object) -> bool:
@@ -105,6 +107,25 @@ def times_document(batches: Sequence[tuple[BatchTimings, int]]) -> list[dict[str
             "latencyMs": (timings.copied_out - timings.started) / _NS_PER_MS,
         }
         for timings, enqueue_ns in batches
+    ]
+
+
+def profile_document(trace: LayerTrace) -> list[dict[str, float | str]]:
+    """What `--exportProfile` would write of these layers: as profiled, not scaled to an execution without."""
+    totals_ms = [sum(layer.times_s) * _MS_PER_S for layer in trace.layers]
+    whole_ms = sum(totals_ms) or 1.0
+    return [
+        {"count": trace.runs},
+        *(
+            {
+                "name": layer.operation.name,
+                "timeMs": total_ms,
+                "averageMs": total_ms / len(layer.times_s),
+                "medianMs": layer.time_s * _MS_PER_S,
+                "percentage": 100.0 * total_ms / whole_ms,
+            }
+            for layer, total_ms in zip(trace.layers, totals_ms, strict=True)
+        ),
     ]
 
 

@@ -6,13 +6,14 @@ from contextlib import closing
 
 from service.buckets import Bucket
 from service.layers.figures import layer_profile
+from service.runtime.layer_trace import LayerTrace
 from service.runtime.protocol import Backend
 from service.telemetry.snapshot_device import LayerProfile
 
 RUNS = 20
 
 
-def profile_layers(backend: Backend, bucket: Bucket, *, runs: int = RUNS) -> LayerProfile:
+def trace_bucket(backend: Backend, bucket: Bucket, *, runs: int = RUNS) -> LayerTrace:
     """Times the layers of a bucket beside the lanes that serve it; blocking, on the calling thread.
 
     On a GPU it takes a context, a graph and buffers of its own, on the CPU two sessions. Whoever measures while the
@@ -27,4 +28,13 @@ def profile_layers(backend: Backend, bucket: Bucket, *, runs: int = RUNS) -> Lay
         ModelLoadFailed, ExecutionFailed, DeviceError: the model does not run, or its runtime tells nothing of layers.
     """
     with closing(backend.create_layer_probe(bucket)) as probe:
-        return layer_profile(bucket, probe.layers(runs))
+        return probe.layers(runs)
+
+
+def profile_layers(backend: Backend, bucket: Bucket, *, runs: int = RUNS) -> LayerProfile:
+    """`trace_bucket` as the diagnosis reads it: each layer with its FLOPs, bytes and origin.
+
+    Raises:
+        ModelLoadFailed, ExecutionFailed, DeviceError: as `trace_bucket`.
+    """
+    return layer_profile(bucket, trace_bucket(backend, bucket, runs=runs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,16 +27,18 @@ class CpuPeakSizes:
     """How much is asked of the machine.
 
     Attributes:
-        side: rows, columns and depth of the matrix product.
-        copy_bytes: of one buffer of two; more than any cache.
+        side: rows, columns and depth of the matrix product; a few milliseconds, as long as a slice of time.
+        copy_bytes: of one buffer of two; both together are more than any cache.
+        copied_at_once: bytes of it that are timed together.
         nodes: of the model whose nodes do next to nothing.
         rounds: of each measurement, after one that does not count.
     """
 
-    side: int = 1024
+    side: int = 512
     copy_bytes: int = 1 << 28
+    copied_at_once: int = 1 << 24
     nodes: int = 64
-    rounds: int = 5
+    rounds: int = 50
 
 
 def measure_cpu_peaks(
@@ -69,7 +71,7 @@ def measure_cpu_peaks(
     empty_s = (timed.products(one, sizes.nodes, threads) - timed.products(one, 1, threads)) / (sizes.nodes - 1)
     return Peaks(
         flops_per_s={"FP32": 2 * sizes.side**3 / product_s},
-        bytes_per_s=2 * sizes.copy_bytes / timed.copy(sizes.copy_bytes, threads),
+        bytes_per_s=2 * sizes.copied_at_once / timed.copy(sizes, threads),
         empty_kernel_s=max(1e-9, empty_s),
         cache_bytes=cache_bytes(root),
     )
@@ -82,7 +84,7 @@ def cache_bytes(root: Path = ROOT) -> int:
 
 
 class _Timer:
-    """Medians of calls, the first one left out."""
+    """The shortest of several calls, the first one left out: whatever else runs here only lengthens them."""
 
     def __init__(self, clock: Clock, rounds: int) -> None:
         self._clock = clock
@@ -90,16 +92,21 @@ class _Timer:
 
     def products(self, square: HostArray, count: int, threads: int) -> float:
         """Seconds of a run of `count` products in a row, each of the one before with `square`."""
-        session = open_model_bytes(products_model(count), threads=threads)
-        feeds = {"x": square, "y": square}
-        return self._seconds(lambda: session.run(None, feeds))
+        session = open_model_bytes(products_model(square, count), threads=threads)
+        return self._seconds(lambda: session.run(None, {"x": square}))
 
-    def copy(self, nbytes: int, threads: int) -> float:
-        """Seconds of a copy from one buffer to another, by all threads at once."""
-        source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-        parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
+    def copy(self, sizes: CpuPeakSizes, threads: int) -> float:
+        """Seconds of a copy of some bytes by all threads at once; the next call copies the next ones."""
+        source, target = np.ones(sizes.copy_bytes, np.uint8), np.zeros(sizes.copy_bytes, np.uint8)
+        pieces = sizes.copy_bytes // sizes.copied_at_once
+        places = itertools.cycle(
+            [
+                list(zip(np.array_split(here, threads), np.array_split(there, threads), strict=True))
+                for here, there in zip(np.split(source, pieces), np.split(target, pieces), strict=True)
+            ]
+        )
         with ThreadPoolExecutor(threads) as pool:
-            return self._seconds(lambda: list(pool.map(_copy, parts)))
+            return self._seconds(lambda: list(pool.map(_copy, next(places))))
 
     def _seconds(self, call: Callable[[], Sequence[object]]) -> float:
         call()
@@ -108,7 +115,7 @@ class _Timer:
             begun_ns = self._clock()
             call()
             times_ns.append(self._clock() - begun_ns)
-        return max(1, statistics.median(times_ns)) / 1e9
+        return max(1, min(times_ns)) / 1e9
 
 
 def _copy(part: tuple[HostArray, HostArray]) -> None:

@@ -7,17 +7,29 @@ from __future__ import annotations
 
 import itertools
 
+from service.tensors import HostArray
+
 _IR_VERSION, _OPSET = 8, 17
 _FLOAT = 1
 
 
-def products_model(count: int) -> bytes:
-    """`x, y: FP32[any, any] -> z = x @ y @ ... @ y`, `count` products in a row, at least one."""
+def products_model(weights: HostArray, count: int) -> bytes:
+    """`x: FP32[any, k] -> z = x @ weights @ ... @ weights`, `count` products in a row, at least one.
+
+    Args:
+        weights: FP32[k, k], C-contiguous; the model's own, so that ONNX Runtime packs them once, as it does a layer's.
+        count: of products.
+    """
     names = ["x", *(f"z{index}" for index in range(1, count)), "z"]
-    nodes = b"".join(_field(1, _node(inputs=(left, "y"), output=right)) for left, right in itertools.pairwise(names))
-    graph = nodes + _text(2, "products") + _field(11, _value("x")) + _field(11, _value("y")) + _field(12, _value("z"))
+    nodes = b"".join(_field(1, _node(inputs=(left, "w"), output=right)) for left, right in itertools.pairwise(names))
+    graph = nodes + _text(2, "products") + _field(5, _tensor("w", weights)) + _field(11, _value("x"))
     opset = _number(2, _OPSET)
-    return _number(1, _IR_VERSION) + _field(7, graph) + _field(8, opset)
+    return _number(1, _IR_VERSION) + _field(7, graph + _field(12, _value("z"))) + _field(8, opset)
+
+
+def _tensor(name: str, values: HostArray) -> bytes:
+    dims = b"".join(_number(1, extent) for extent in values.shape)
+    return dims + _number(2, _FLOAT) + _text(8, name) + _field(9, values.astype("<f4").tobytes())
 
 
 def _node(*, inputs: tuple[str, str], output: str) -> bytes:

@@ -19,10 +19,15 @@ from service.runtime.layer_trace import Operation, OperationKind, TracedLayer
 from service.runtime.trt.inspector import LayerInfo
 from service.runtime.trt.layer_times import join, times_by_layer, with_onnx
 from service.runtime.trt.probe import SPAN_LAUNCHES
+from tests.doubles.layer_cases import LayerCases
 from tests.doubles.trt_models import DOUBLE
 from tests.service.runtime.trt.conftest import FakeBench, MakeBench
 
 RUNS = 3
+
+
+class TestLayers(LayerCases):
+    """What also runs on a real GPU."""
 
 
 @pytest.mark.parametrize(("bucket", "name"), [(Bucket(2, (4,)), "double"), (Bucket(2, (16,)), "double [profile 1]")])
