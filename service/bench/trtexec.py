@@ -110,23 +110,21 @@ def times_document(batches: Sequence[tuple[BatchTimings, int]]) -> list[dict[str
     ]
 
 
-def profile_document(trace: LayerTrace) -> list[dict[str, float | str]]:
+def profile_document(trace: LayerTrace) -> list[dict[str, object]]:
     """What `--exportProfile` would write of these layers: as profiled, not scaled to an execution without."""
     totals_ms = [sum(layer.times_s) * _MS_PER_S for layer in trace.layers]
     whole_ms = sum(totals_ms) or 1.0
-    return [
-        {"count": trace.runs},
-        *(
-            {
-                "name": layer.operation.name,
-                "timeMs": total_ms,
-                "averageMs": total_ms / len(layer.times_s),
-                "medianMs": layer.time_s * _MS_PER_S,
-                "percentage": 100.0 * total_ms / whole_ms,
-            }
-            for layer, total_ms in zip(trace.layers, totals_ms, strict=True)
-        ),
+    layers: list[dict[str, object]] = [
+        {
+            "name": layer.operation.name,
+            "timeMs": total_ms,
+            "averageMs": total_ms / len(layer.times_s),
+            "medianMs": layer.time_s * _MS_PER_S,
+            "percentage": 100.0 * total_ms / whole_ms,
+        }
+        for layer, total_ms in zip(trace.layers, totals_ms, strict=True)
     ]
+    return [{"count": trace.runs}, *layers]
 
 
 def _is_list_of_objects(content: object) -> bool:
