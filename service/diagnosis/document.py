@@ -15,6 +15,7 @@ from service.diagnosis.stations import StationLoad
 from service.diagnosis.validity import Check
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_device import BucketUse
+from service.telemetry.snapshot_probes import Peaks
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -40,6 +41,7 @@ def to_json(report: Report) -> dict[str, JsonValue]:
         "stations": {load.station.value: _station(load) for load in report.stations},
         "findings": [_finding(finding, report) for finding in report.findings],
         "layers": [layers_document(table) for table in report.layers],
+        "peaks": _peaks(snapshot.probes.peaks),
         "buckets": [_bucket(snapshot, use) for use in snapshot.buckets],
     }
 
@@ -81,6 +83,8 @@ def _window(report: Report) -> dict[str, JsonValue]:
         "in_flight": number(requests.in_flight_mean),
         "in_flight_knee": number(report.knee_requests),
         "stages_s": {stage.value: number(durations.mean_s) for stage, durations in requests.stages.items()},
+        "stages_p50_s": {stage.value: number(durations.p50_s) for stage, durations in requests.stages.items()},
+        "stages_p99_s": {stage.value: number(durations.p99_s) for stage, durations in requests.stages.items()},
     }
 
 
@@ -175,6 +179,17 @@ def _layer(layer: ClassifiedLayer) -> dict[str, JsonValue]:
         "tensor_core": figures.is_tensor_core,
         "reformat": figures.is_reformat,
         "origin": list(figures.origin),
+    }
+
+
+def _peaks(peaks: Peaks | None) -> dict[str, JsonValue] | None:
+    if peaks is None:
+        return None
+    return {
+        "flops_per_s": {dtype: number(rate) for dtype, rate in peaks.flops_per_s.items()},
+        "bytes_per_s": number(peaks.bytes_per_s),
+        "empty_kernel_s": number(peaks.empty_kernel_s),
+        "cache_bytes": peaks.cache_bytes,
     }
 
 

@@ -47,6 +47,7 @@ def document_schema() -> _Schema:
             findings=_list({"$ref": "#/$defs/finding"})
             | {"description": "One per class, the first to care for first."},
             layers=_list(_layers()) | {"description": "Of the profiled buckets."},
+            peaks=_nullable(_peaks()) | {"description": "What the device was seen to do at best."},
             buckets=_list(_bucket()) | {"description": "Those that ran."},
         )
     )
@@ -103,6 +104,8 @@ def _window() -> _Schema:
         in_flight=KNOWN_OR_NULL,
         in_flight_knee=KNOWN_OR_NULL | {"description": "N*: beyond it throughput grows no more."},
         stages_s=_by_name(Stage, KNOWN_OR_NULL) | {"description": "Mean time of a request in each stage."},
+        stages_p50_s=_by_name(Stage, KNOWN_OR_NULL) | {"description": "Median of each stage."},
+        stages_p99_s=_by_name(Stage, KNOWN_OR_NULL) | {"description": "99th percentile of each stage."},
     )
 
 
@@ -170,6 +173,16 @@ def _layers() -> _Schema:
         coverage=NUMBER | {"description": "Share of the time whose bound is known."},
         reformat_share=NUMBER,
         layers=_list(layer),
+    )
+
+
+def _peaks() -> _Schema:
+    return _object(
+        flops_per_s={"type": "object", "additionalProperties": KNOWN_OR_NULL}
+        | {"description": "By data type; multiplications and additions counted apart."},
+        bytes_per_s=KNOWN_OR_NULL | {"description": "Device memory read and written."},
+        empty_kernel_s=KNOWN_OR_NULL,
+        cache_bytes=COUNT | {"description": "What fits it may run faster than the memory allows."},
     )
 
 

@@ -15,6 +15,7 @@ from service.diagnosis.finding import BottleneckClass
 from service.diagnosis.report import diagnose
 from service.diagnosis.review import baseline_of, review, review_to_json
 from service.diagnosis.schema import document_schema, render
+from service.telemetry.snapshot_load import Stage
 from tests.doubles.faults import FAULTS
 from tests.doubles.snapshots import bare, healthy
 
@@ -22,7 +23,19 @@ ROOT = Path(__file__).parents[3]
 SCHEMA_FILE = ROOT / "docs" / "diagnose.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(document_schema())
 
-TOP_LEVEL = ["schema", "id", "window", "model", "healthy", "limiter", "stations", "findings", "layers", "buckets"]
+TOP_LEVEL = [
+    "schema",
+    "id",
+    "window",
+    "model",
+    "healthy",
+    "limiter",
+    "stations",
+    "findings",
+    "layers",
+    "peaks",
+    "buckets",
+]
 
 
 def test_the_schema_is_one_and_the_file_is_up_to_date():
@@ -58,6 +71,27 @@ def test_no_data_is_null_and_not_zero():
     assert window["offered_rows_per_s"] is None
     assert document["limiter"] is None
     assert document["stations"] == {}
+
+
+def test_stages_tell_their_percentiles_where_they_were_recorded():
+    snapshot = healthy()
+    stages = dict(snapshot.requests.stages)
+    stages[Stage.COMPUTE] = replace(stages[Stage.COMPUTE], p50_s=1e-3, p99_s=3e-3)
+    spread = replace(snapshot, requests=replace(snapshot.requests, stages=stages))
+    window = to_json(diagnose(spread, report_id="a1"))["window"]
+    assert (window["stages_p50_s"]["compute"], window["stages_p99_s"]["compute"]) == (1e-3, 3e-3)
+    assert window["stages_p99_s"]["read"] is None
+
+
+def test_peaks_are_those_of_the_probe_or_null():
+    peaks = to_json(diagnose(healthy(), report_id="a1"))["peaks"]
+    assert peaks == {
+        "flops_per_s": {"FP16": 600e12},
+        "bytes_per_s": 4e12,
+        "empty_kernel_s": 2e-6,
+        "cache_bytes": 50 << 20,
+    }
+    assert to_json(diagnose(bare(), report_id="a1"))["peaks"] is None
 
 
 def test_what_to_verify_names_the_call():
