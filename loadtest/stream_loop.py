@@ -83,7 +83,8 @@ class StreamLoop:
                 )
         except LoadTestError as error:
             self.failure = str(error)
-        self._is_sent.set()
+            self._end()
+        sender.join()
 
     def _await_frame(self) -> bool:
         """Whether an answer is owed; waits while that is open."""
@@ -104,9 +105,13 @@ class StreamLoop:
         except OSError as error:
             self.failure = self.failure or f"a frame could not be sent: {error}"
         finally:
-            with self._has_changed:
-                self._is_sent.set()
-                self._has_changed.notify_all()
+            self._end()
+
+    def _end(self) -> None:
+        """No other frame is sent."""
+        with self._has_changed:
+            self._is_sent.set()
+            self._has_changed.notify_all()
 
     def _wait_until_due(self, number: int) -> float | None:
         """When the next frame was due, once it is and has a place; None where there is to be no other."""

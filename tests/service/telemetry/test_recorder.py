@@ -69,6 +69,15 @@ def test_loop_lag(recorder, registry):
     assert registry.get_sample_value("inferlane_event_loop_lag_seconds_sum") == 2.00003
 
 
+def test_streams(recorder, registry):
+    assert registry.get_sample_value("inferlane_streams") == 0
+    for change in (1, 1, -1):
+        recorder.record_streams(change)
+    recorder.record_dropped_frame()
+    assert registry.get_sample_value("inferlane_streams") == 1
+    assert registry.get_sample_value("inferlane_stream_frames_dropped_total") == 1
+
+
 def test_statistics(recorder):
     model = recorder.for_model("m", "1", gauges())
     model.record_request(TIMINGS, 3)
