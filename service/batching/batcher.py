@@ -11,15 +11,17 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
-from service.batching.lane_pool import LanePool, Outcome
-from service.batching.pending import Pending, PendingState
+from service.batching.lane_pool import LanePool, Outcome, is_lost
+from service.batching.pause import Pause
+from service.batching.pending import Pending, answer, fail
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
 from service.batching.queue_watch import QueueWatch, stamp_lane_times
 from service.batching.refusals import expired, too_late, unserved_shape
-from service.buckets import Bucket, CostTable, Home, Unserved
+from service.batching.workload import Workload
+from service.buckets import Bucket, CostTable, Unserved
 from service.errors import ClientGone, DeviceError, NotReady, ServiceError, ShuttingDown
 from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
@@ -56,11 +58,12 @@ class Batcher:
         self._sequence = 0
         self._rules: Rules | None = None
         self._unserved: Mapping[Bucket, Unserved] = {}
-        self._row_costs_ns: dict[Home, float] = {}
+        self._workload: Workload | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_step_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = NO_DEADLINE_NS
+        self._pause = Pause()
         self._refusal: ServiceError | None = NotReady(f"model '{backend.spec.name}' is still loading; retry shortly")
         self._drained: asyncio.Event | None = None
         self._is_closing = False
@@ -133,9 +136,7 @@ class Batcher:
             max_queue_delay_ns=self._spec.card.batching.max_queue_delay_ns,
             lane_depth=self._lane_depth,
         )
-        self._row_costs_ns = {
-            home: _row_cost_ns(home, self._rules) for home in {bucket.home for bucket in buckets.known()}
-        }
+        self._workload = Workload(self._rules)
         self._watch.activity.ready_ns = self._clock()
         self._refusal = None
 
@@ -148,8 +149,8 @@ class Batcher:
             Overloaded: a queue limit is reached, or the request could not be dispatched before its deadline.
             NotReady, ShuttingDown: the model takes no requests now, or none of this shape in this form.
         """
-        rules, loop = self._rules, self._loop
-        if self._refusal is not None or rules is None or loop is None:
+        rules, workload, loop = self._rules, self._workload, self._loop
+        if self._refusal is not None or rules is None or workload is None or loop is None:
             raise self._refusal or NotReady(f"model '{self._spec.name}' is not started")
         home = rules.buckets.home(request.rows, request.dims, request.form)
         if home is None:
@@ -165,7 +166,7 @@ class Batcher:
             request,
             sequence=self._sequence,
             home=home,
-            work_ns=self._work_ns(request.rows, home, rules),
+            work_ns=workload.work_ns(request.rows, home),
             queued_ns=now_ns,
             future=loop.create_future(),
         )
@@ -180,20 +181,43 @@ class Batcher:
 
     def lane_time_ns(self, request: InferenceRequest) -> float:
         """What a request takes of all lanes' time, were they one, in nanoseconds; 0 where its shape is not served."""
-        rules = self._rules
+        rules, workload = self._rules, self._workload
         home = None if rules is None else rules.buckets.home(request.rows, request.dims, request.form)
-        if rules is None or home is None:
+        if workload is None or home is None:
             return 0.0
-        return self._work_ns(request.rows, home, rules) / len(self._lanes_free_at_ns)
+        return workload.work_ns(request.rows, home) / len(self._lanes_free_at_ns)
 
     def cancel(self, item: Pending) -> bool:
         """Drops a waiting request whose client has gone; False if it is already on a lane or answered."""
         if not self._queue.discard(item):
             return False
         self._watch.left((item,), self._clock())
-        _fail(item, ClientGone("the client closed its connection"))
+        fail(item, ClientGone("the client closed its connection"))
         self._check_drained()
         return True
+
+    async def pause(self, until_ns: int) -> int:
+        """Dispatches nothing until a moment of the clock; returns once no lane runs anything, with the moment.
+
+        Requests wait meanwhile, and are admitted if they can. The moment comes sooner where one that waits already
+        would miss its deadline; `resume`, `drain` and `abandon` end the pause at once.
+
+        Raises:
+            NotReady, ShuttingDown: the model takes no requests.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        behind_ns = self.backlog_ns(self._spec.card.batching.priority_levels)
+        until_ns = min(until_ns, self._queue.earliest_deadline_ns - round(behind_ns))
+        self._wake_by(until_ns)
+        await self._pause.begin(until_ns, is_running=bool(self._dispatched))
+        return self._pause.until_ns
+
+    def resume(self) -> None:
+        """Ends a pause; idempotent."""
+        self._pause.end()
+        if self._loop is not None and len(self._queue):
+            self._schedule_step(self._loop)
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests and lets the accepted ones finish; after `timeout_s` those that still wait are ended.
@@ -202,6 +226,8 @@ class Batcher:
         """
         self._refusal = ShuttingDown(f"model '{self._spec.name}' is being unloaded or replaced; send the request again")
         self._drained = asyncio.Event()
+        self._pool.guests.ask_to_leave()
+        self.resume()
         self._check_drained()
         try:
             await asyncio.wait_for(self._drained.wait(), timeout_s)
@@ -210,7 +236,7 @@ class Batcher:
             self._watch.left(waiting, self._clock())
             for item in waiting:
                 self._queue.discard(item)
-                _fail(item, ShuttingDown(f"model '{self._spec.name}' stopped before this request could run"))
+                fail(item, ShuttingDown(f"model '{self._spec.name}' stopped before this request could run"))
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -222,14 +248,16 @@ class Batcher:
         """
         self._refusal = NotReady(f"the GPU is lost to this server, which ends now: {error.message}")
         self._is_closing = True
+        self._pool.guests.ask_to_leave()
+        self._pause.end()
         if self._timer is not None:
             self._timer.cancel()
         for item in list(self._queue):
             self._queue.discard(item)
-            _fail(item, self._refusal)
+            fail(item, self._refusal)
         for items in self._dispatched.values():
             for item in items:
-                _fail(item, error)
+                fail(item, error)
 
     def close(self) -> None:
         """Ends lanes and backend; blocks until running batches are done, so it is called off the event loop.
@@ -242,10 +270,8 @@ class Batcher:
     def _predicted_wait_ns(self, priority: int, now_ns: int) -> float:
         """When a lane would reach a new request of `priority`: the waiting and running work, spread over the lanes."""
         running_ns = sum(max(0, free_at_ns - now_ns) for free_at_ns in self._lanes_free_at_ns)
-        return (self._queue.work_before_ns(priority) + running_ns) / len(self._lanes_free_at_ns)
-
-    def _work_ns(self, rows: int, home: Home, rules: Rules) -> float:
-        return rows * (self._row_costs_ns.get(home) or _row_cost_ns(home, rules))
+        work_ns = self._queue.work_before_ns(priority) + running_ns
+        return work_ns / len(self._lanes_free_at_ns) + self._pause.remaining_ns(now_ns)
 
     def _schedule_step(self, loop: asyncio.AbstractEventLoop) -> None:
         """One step for all requests that this turn of the loop brings, so that they can share a batch."""
@@ -262,7 +288,8 @@ class Batcher:
         self._watch.step_began(now_ns)
         if now_ns >= self._queue.earliest_deadline_ns:
             self._expire(now_ns)
-        while len(self._queue):
+        paused_ns = self._pause.remaining_ns(now_ns)
+        while len(self._queue) and not paused_ns:
             action = next_action(self._queue.groups, self._lanes_in_flight, now_ns, rules)
             if isinstance(action, WaitUntil):
                 wake_at_ns = action.at_ns
@@ -271,6 +298,7 @@ class Batcher:
                 break
             self._dispatch(action, rules, now_ns)
         if len(self._queue):
+            wake_at_ns = self._pause.until_ns if paused_ns else wake_at_ns
             self._wake_by(min(wake_at_ns, self._queue.earliest_deadline_ns))
         self._watch.activity.batcher_ns += self._clock() - now_ns
 
@@ -303,7 +331,7 @@ class Batcher:
         self._dispatched_count -= len(items)
         if is_lost(outcome):
             for item in items:
-                _fail(item, outcome)
+                fail(item, outcome)
             self._on_device_lost(outcome)
             return
         is_broken = isinstance(outcome, ServiceError) and len(items) > 1 and not self._is_closing
@@ -317,7 +345,7 @@ class Batcher:
                 self._resolve(batch, items, outcome, lane_id)
             elif not is_broken:
                 for item in items:
-                    _fail(item, outcome)
+                    fail(item, outcome)
             self._check_drained()
 
     def _run_apart(self, items: tuple[Pending, ...], lane_id: int) -> None:
@@ -336,9 +364,7 @@ class Batcher:
         completed_ns = self._clock()
         stamp_lane_times(items, timings, completed_ns)
         for item, outputs in zip(items, result.outputs, strict=True):
-            item.state = PendingState.DONE
-            if not item.future.done():
-                item.future.set_result(outputs)
+            answer(item, outputs)
         assert self._recorder is not None, "only a started batcher dispatches"
         facts = self._watch.batch_facts(batch, lane_id)
         self._recorder.record_batch(batch.bucket, batch.size, len(items), timings, lane_id, facts)
@@ -348,7 +374,7 @@ class Batcher:
         late = self._queue.expire(now_ns)
         self._watch.left(late, now_ns)
         for item in late:
-            _fail(item, expired(self._spec.name, now_ns - item.queued_ns))
+            fail(item, expired(self._spec.name, now_ns - item.queued_ns))
         self._check_drained()
 
     def _wake_by(self, at_ns: int) -> None:
@@ -368,20 +394,7 @@ class Batcher:
         self._step()
 
     def _check_drained(self) -> None:
+        if not self._dispatched:
+            self._pause.lanes_are_empty()
         if self._drained is not None and not len(self._queue) and not self._dispatched:
             self._drained.set()
-
-
-def is_lost(outcome: object) -> TypeGuard[DeviceError]:
-    """Whether an outcome, or an error, says that the device is lost to this process."""
-    return isinstance(outcome, DeviceError) and outcome.is_sticky
-
-
-def _row_cost_ns(home: Home, rules: Rules) -> float:
-    return rules.costs.row_cost_ns(home, rules.buckets.sizes_at(home))
-
-
-def _fail(item: Pending, error: ServiceError) -> None:
-    item.state = PendingState.DONE
-    if not item.future.done():
-        item.future.set_exception(error)

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeGuard, TypeVar
 
+from service.batching.guests import Guests
 from service.device_figures import LaneFigures
 from service.errors import DeviceError, ExecutionFailed, ServiceError
 from service.requests import Batch, BatchResult
@@ -154,9 +155,14 @@ def _as_service_error(error: Exception) -> ServiceError:
 
 
 class LanePool:
-    """All lanes of one model. Grown, shrunk and closed on a worker thread; `dispatch` is called by the event loop."""
+    """All lanes of one model. Grown, shrunk and closed on a worker thread; `dispatch` is called by the event loop.
+
+    Attributes:
+        guests: who uses the backend beside the lanes; `close` waits for them.
+    """
 
     def __init__(self, backend: Backend, on_done: OnDone) -> None:
+        self.guests = Guests()
         self._backend = backend
         self._on_done = on_done
         self._lanes: list[LaneThread] = []
@@ -188,15 +194,23 @@ class LanePool:
         """Runs `function` on a lane's own thread and returns its result; blocks, so never on the event loop."""
         return self._lanes[lane_id].call(function)
 
-    def call_together(self, function: Callable[[Lane], T]) -> tuple[T, ...]:
-        """Runs `function` on every lane's own thread, on all at once; returns or raises when all are done."""
-        calls = [lane.begin_call(function) for lane in self._lanes]
+    def call_together(self, function: Callable[[Lane], T], *, count: int | None = None) -> tuple[T, ...]:
+        """Runs `function` on the own threads of the first `count` lanes, by default of all, at once.
+
+        Returns or raises when all are done.
+        """
+        calls = [lane.begin_call(function) for lane in self._lanes[:count]]
         wait(calls)
         return tuple(call.result() for call in calls)
 
     def figures(self) -> tuple[LaneFigures, ...]:
         """What each lane tells of its device; may be called on any thread, also after `close`."""
         return tuple(lane.figures() for lane in self._lanes)
+
+    @property
+    def backend(self) -> Backend:
+        """What makes the lanes; whoever uses it beside them stays with `guests`."""
+        return self._backend
 
     @property
     def weights_bytes(self) -> int:
@@ -213,6 +227,12 @@ class LanePool:
         Raises:
             DeviceError: the device turned out to be lost; the rest is not closed, for that may hang.
         """
+        self.guests.wait_until_gone()
         for lane in self._lanes:
             lane.close()
         self._backend.close()
+
+
+def is_lost(outcome: object) -> TypeGuard[DeviceError]:
+    """Whether an outcome, or an error, says that the device is lost to this process."""
+    return isinstance(outcome, DeviceError) and outcome.is_sticky

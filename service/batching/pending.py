@@ -6,6 +6,7 @@ import asyncio
 from enum import Enum
 
 from service.buckets import Home
+from service.errors import ServiceError
 from service.requests import InferenceRequest
 from service.tensors import HostArray
 
@@ -67,3 +68,17 @@ class Pending:
         self.deadline_ns = request.deadline_ns
         self.future = future
         self.state = PendingState.QUEUED
+
+
+def answer(item: Pending, outputs: tuple[HostArray, ...]) -> None:
+    """Gives a request its outputs, unless it was answered or given up."""
+    item.state = PendingState.DONE
+    if not item.future.done():
+        item.future.set_result(outputs)
+
+
+def fail(item: Pending, error: ServiceError) -> None:
+    """Ends a request with an error, unless it was answered or given up."""
+    item.state = PendingState.DONE
+    if not item.future.done():
+        item.future.set_exception(error)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from service.batching.batcher import Batcher, OnDeviceLost, is_lost
+from service.batching.batcher import Batcher, OnDeviceLost
+from service.batching.lane_pool import is_lost
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
 from service.models import ModelSpec

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from service.batching.batcher import is_lost
+from service.batching.lane_pool import is_lost
 from service.errors import DeviceError, ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
 from service.repository.card import load_card
 from service.repository.composed import AnyModel, ComposedModel
