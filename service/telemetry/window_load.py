@@ -75,7 +75,11 @@ def facts_between(before: RequestTotals, after: RequestTotals) -> RequestFacts:
 
 
 def stage_durations(before: RequestTotals, after: RequestTotals) -> Mapping[Stage, Durations]:
-    """Time by stage of the requests that were answered meanwhile; nothing if there was none."""
+    """Time by stage of the requests that were answered meanwhile; nothing if there was none.
+
+    A stage has quantiles where it was recorded as it is, which says a stage of two waits only where one was nothing;
+    they are interpolated in `LATENCY_BOUNDS_NS`.
+    """
     count = after.count - before.count
     if not count:
         return MappingProxyType({})
@@ -85,7 +89,25 @@ def stage_durations(before: RequestTotals, after: RequestTotals) -> Mapping[Stag
     by_stage_ns[Stage.FORMATION] = facts.formation
     by_stage_ns[Stage.BACKLOG] = spent_ns["queue"] - facts.formation + facts.lane_wait
     by_stage_ns[Stage.H2D] = spent_ns["h2d"] - facts.lane_wait
-    return MappingProxyType({stage: Durations(count, by_stage_ns[stage] / NS_PER_S) for stage in Stage})
+    quantiles_of = dict(_RECORDED)
+    if not facts.lane_wait:
+        quantiles_of[Stage.H2D] = "h2d"
+        if not facts.formation:
+            quantiles_of[Stage.BACKLOG] = "queue"
+    spread = minus(after.durations, before.durations)
+    columns = {stage: STAGES.index(name) for stage, name in quantiles_of.items()}
+    return MappingProxyType(
+        {
+            stage: Durations(count, by_stage_ns[stage] / NS_PER_S, *_median_and_p99_s(spread, columns.get(stage)))
+            for stage in Stage
+        }
+    )
+
+
+def _median_and_p99_s(histograms: Histograms, column: int | None) -> tuple[float | None, float | None]:
+    if column is None:
+        return None, None
+    return quantile_s(histograms, 0.5, column), quantile_s(histograms, 0.99, column)
 
 
 def minus(after: Histograms, before: Histograms) -> Histograms:
@@ -94,12 +116,12 @@ def minus(after: Histograms, before: Histograms) -> Histograms:
     return Histograms(after.bounds, after.counts - before.counts, sums)
 
 
-def quantile_s(histogram: Histograms, share: float) -> float | None:
-    """A quantile of the first column, from nanoseconds to seconds, linear within its interval; None of nothing.
+def quantile_s(histogram: Histograms, share: float, column: int = 0) -> float | None:
+    """A quantile of a column, from nanoseconds to seconds, linear within its interval; None of nothing.
 
     Beyond the last bound it is that bound: it can be no less.
     """
-    counts = histogram.counts[0]
+    counts = histogram.counts[column]
     cumulative = np.cumsum(counts)
     total = int(cumulative[-1])
     if not total:
