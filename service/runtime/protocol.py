@@ -82,8 +82,19 @@ class Backend(Protocol):
     def create_lane(self, lane_id: int) -> Lane:
         """Makes a lane; called on the thread that will own it."""
 
-    def create_probe(self, bucket: Bucket) -> Probe | None:
-        """Makes a probe of one bucket on the calling thread, which will own it; None where there is no device."""
+    def profiles(self, bucket: Bucket) -> tuple[int, ...]:
+        """Optimization profiles that allow a bucket, known or not; the one that runs it first. Empty on the CPU."""
+
+    def create_probe(self, bucket: Bucket, *, profile: int | None = None) -> Probe | None:
+        """Makes a probe of one bucket on the calling thread, which will own it; None where there is no device.
+
+        Args:
+            bucket: a known one, or another one of tensors that some profile allows.
+            profile: one of `profiles`; None takes the first.
+
+        Raises:
+            ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
+        """
 
     def create_layer_probe(self, bucket: Bucket) -> LayerProbe:
         """Makes what times one bucket's layers, on the calling thread, which will own it.

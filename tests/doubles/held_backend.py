@@ -11,8 +11,10 @@ import numpy as np
 
 from service.buckets import Bucket, Form
 from service.device_figures import LaneFigures
+from service.errors import ModelLoadFailed
 from service.models import ModelSpec
 from service.requests import Batch, BatchResult, BatchTimings, InferenceRequest
+from service.runtime.probe import LayerProbe, Probe
 from service.runtime.protocol import Ticket
 from service.tensors import HostArray
 from tests.doubles.requests import text_outputs
@@ -89,8 +91,14 @@ class HeldBackend:
     def create_lane(self, lane_id: int) -> HeldLane:
         return HeldLane(self, lane_id)
 
-    def create_probe(self, bucket: Bucket) -> None:
+    def profiles(self, bucket: Bucket) -> tuple[int, ...]:
+        return ()
+
+    def create_probe(self, bucket: Bucket, *, profile: int | None = None) -> Probe | None:
         return None
+
+    def create_layer_probe(self, bucket: Bucket) -> LayerProbe:
+        raise ModelLoadFailed("a held backend tells nothing of layers")
 
     def register(self, host: HostArray) -> AbstractContextManager[object]:
         return nullcontext()

@@ -93,7 +93,11 @@ class OnnxBackend:
         session = open_session(self._model_path, threads=self._threads_per_lane)
         return OnnxLane(session, self._spec, model_path=self._model_path)
 
-    def create_probe(self, bucket: Bucket) -> Probe | None:
+    def profiles(self, bucket: Bucket) -> tuple[int, ...]:
+        """None: ONNX Runtime runs every size alike."""
+        return ()
+
+    def create_probe(self, bucket: Bucket, *, profile: int | None = None) -> Probe | None:
         """None: there is no device."""
         return None
 

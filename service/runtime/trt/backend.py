@@ -16,7 +16,7 @@ from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import HostRegistration
 from service.runtime.cuda.stream import Stream
 from service.runtime.rows import input_plans, misfit, refuse_second_batch_axis
-from service.runtime.trt.context import survey
+from service.runtime.trt.context import shapes_on, survey
 from service.runtime.trt.copy_threads import CopyThreads, default_helpers
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
@@ -25,7 +25,15 @@ from service.runtime.trt.manifest import Machine, Manifest, read_manifest
 from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.plan import check_plan, read_plan
 from service.runtime.trt.probe import TensorRTProbe
-from service.runtime.trt.profiles import BucketShapes, card_for_engine, is_data_dependent, unpinned
+from service.runtime.trt.profiles import (
+    BucketShapes,
+    card_for_engine,
+    fitting_profiles,
+    input_shapes,
+    is_data_dependent,
+    ranges_text,
+    unpinned,
+)
 from service.tensors import Dim, HostArray
 
 
@@ -191,20 +199,40 @@ class TensorRTBackend:
         lane.open(self._shapes, device=self._spec.card.lanes.device)
         return lane
 
-    def create_probe(self, bucket: Bucket) -> TensorRTProbe:
+    def profiles(self, bucket: Bucket) -> tuple[int, ...]:
+        """Profiles that allow a bucket, known or not; the one that runs it first."""
+        names = [tensor.name for tensor in self._spec.inputs]
+        shapes = dict(zip(names, input_shapes(self._spec, bucket), strict=True))
+        return fitting_profiles(self._engine.profiles, shapes)
+
+    def create_probe(self, bucket: Bucket, *, profile: int | None = None) -> TensorRTProbe:
         """Makes a probe of one bucket, with a context, buffers and a graph of its own, on the calling thread.
 
-        Of a bucket of media it times the whole chain: kernels, engine and kernels.
+        Of a bucket of media it times the whole chain: kernels, engine and kernels. One of tensors need not be known.
 
         Raises:
-            ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
+            ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up; no profile allows the bucket.
         """
-        shapes = next(each for each in self._shapes if each.bucket == bucket)
         self._cuda.use_device(self._spec.card.lanes.device)
+        shapes = self._probed_shapes(bucket, profile)
         media = self._media if bucket.form is Form.MEDIA else None
         probe = TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, media=media)
         probe.onnx_path = self._onnx_path
         return probe
+
+    def _probed_shapes(self, bucket: Bucket, profile: int | None) -> BucketShapes:
+        known = next((each for each in self._shapes if each.bucket == bucket), None)
+        if known is not None and profile in (None, known.profile):
+            return known
+        allowed = self.profiles(bucket)
+        if not allowed:
+            raise ModelLoadFailed(
+                f"no profile of model '{self._spec.name}' allows bucket {bucket.label}; the engine has "
+                f"{ranges_text(self._engine.profiles)}"
+            )
+        with Stream(self._cuda) as stream:
+            chosen = allowed[0] if profile is None else profile
+            return shapes_on(self._engine, self._spec, bucket, chosen, stream=stream)
 
     def create_layer_probe(self, bucket: Bucket) -> TensorRTProbe:
         """As `create_probe`."""

@@ -184,6 +184,19 @@ def survey(engine: Engine, spec: ModelSpec, *, stream: Stream) -> tuple[BucketSh
     return tuple(by_bucket[bucket] for bucket in profiles)
 
 
+def shapes_on(engine: Engine, spec: ModelSpec, bucket: Bucket, profile: int, *, stream: Stream) -> BucketShapes:
+    """All shapes of a bucket, known or not, on a profile that allows it.
+
+    Raises:
+        ModelLoadFailed: the profile does not allow it, or takes no other context.
+    """
+    context = Context.create(engine, profile, stream=stream)
+    try:
+        return _bucket_shapes(context, spec, bucket, profile)
+    finally:
+        context.close()
+
+
 def _bucket_shapes(context: Context, spec: ModelSpec, bucket: Bucket, profile: int) -> BucketShapes:
     inputs = input_shapes(spec, bucket)
     context.bind_shapes(inputs)

@@ -115,8 +115,13 @@ def choose_profile(profiles: Sequence[Profile], shapes: Mapping[str, Shape]) -> 
     Kernels are timed at the optimum, so nearness counts in ratios: the sum of |log(extent / optimum)|. A bucket runs in
     its own shape on whatever profile, so no other criterion differs between them; on a tie the lowest index wins.
     """
-    fitting = [index for index, profile in enumerate(profiles) if _fits(profile, shapes)]
-    return min(fitting, key=lambda index: _distance(profiles[index], shapes), default=None)
+    return next(iter(fitting_profiles(profiles, shapes)), None)
+
+
+def fitting_profiles(profiles: Sequence[Profile], shapes: Mapping[str, Shape]) -> tuple[int, ...]:
+    """All profiles that allow `shapes`, in the order in which `choose_profile` prefers them."""
+    fitting = (index for index, profile in enumerate(profiles) if _fits(profile, shapes))
+    return tuple(sorted(fitting, key=lambda index: _distance(profiles[index], shapes)))
 
 
 def profile_by_bucket(spec: ModelSpec, profiles: Sequence[Profile]) -> dict[Bucket, int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from service.buckets import Bucket
-from service.errors import ExecutionFailed
+from service.errors import ExecutionFailed, ModelLoadFailed
 from service.runtime.cuda.device import LiveCounts
 from service.runtime.probe import LaunchTimes
 from service.runtime.trt.probe import ROUND_LAUNCHES, TensorRTProbe
@@ -62,3 +62,27 @@ def test_a_failed_opening_leaves_nothing(make_bench: MakeBench) -> None:
     with pytest.raises(ExecutionFailed, match="TensorRT refused"):
         backend.create_probe(Bucket(1))
     assert bench.cuda.live == LiveCounts()
+
+
+def test_a_bucket_that_the_card_does_not_serve_is_timed_where_a_profile_allows_it(bench: FakeBench) -> None:
+    backend = bench.open("sequence")
+    before = bench.cuda.live
+    other = Bucket(3, (12,))
+    assert other not in set(backend.spec.buckets.known())
+    assert backend.profiles(other) == (1,)
+    with backend.create_probe(other) as probe:
+        assert probe.eager(1).device_ns >= 0
+    assert bench.cuda.live == before
+    with pytest.raises(ModelLoadFailed, match="no profile of model 'sequence' allows bucket 5x12; the engine has"):
+        backend.create_probe(Bucket(5, (12,)))
+
+
+def test_a_bucket_runs_on_every_profile_that_allows_it(bench: FakeBench) -> None:
+    backend = bench.open("sequence")
+    both = Bucket(4, (8,))
+    assert sorted(backend.profiles(both)) == [0, 1]
+    before = bench.cuda.live
+    for profile in backend.profiles(both):
+        with backend.create_probe(both, profile=profile) as probe:
+            assert probe.replay(1) is not None
+    assert bench.cuda.live == before
