@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.diagnosis.finding import Gain, GainLabel, GainMetric
+from service.diagnosis.observed import batch_count, device_time_s, present_policy
+from service.diagnosis.queueing import AffineCost, affine_cost, mean_latency_s
 from service.diagnosis.stations import StationLoad, is_device_saturated, limiter, load_of, resources
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
@@ -72,18 +74,25 @@ def throughput_without(loads: Sequence[StationLoad], station: Station) -> Gain |
 
 
 def device_gain(
-    snapshot: MetricsSnapshot, loads: Sequence[StationLoad], saved: Interval, label: GainLabel
+    snapshot: MetricsSnapshot,
+    loads: Sequence[StationLoad],
+    saved: Interval,
+    label: GainLabel,
+    *,
+    is_per_batch: bool = False,
 ) -> Gain | None:
     """The gain of taking a share off the device's time per row: throughput where it limits, else the latency.
 
-    For latency the wait behind other batches shrinks at least as much as they do, at equal arrivals; the lower end of
-    the interval counts on the batch's own time alone.
+    For latency the wait behind other batches shrinks more than they do, at equal arrivals, for they hold fewer rows
+    then (`queueing.py`; where its formula does not fit, as much as they do). The lower end of the interval counts on
+    the batch's own time alone.
 
     Args:
         snapshot: the window.
         loads: its stations.
         saved: share of the device's time per batch, between 0 and 1.
-        label: how far `saved` can be believed.
+        label: how far `saved` can be believed; what it makes of the latency is modelled at best.
+        is_per_batch: whether each batch saves the same seconds, such as for launching, whatever its rows.
     """
     saved = Interval(*(min(0.99, max(0.0, end)) for end in (saved.value, saved.low, saved.high)))
     if is_device_saturated(loads):
@@ -93,5 +102,26 @@ def device_gain(
     if compute_s is None:
         return None
     whole_s = compute_s + backlog_s
-    removed = Interval(saved.value * whole_s, saved.low * compute_s, saved.high * whole_s)
-    return latency_gain(snapshot, removed, label)
+    value, high = (
+        max(end, _saved_with_waits(snapshot, end, is_per_batch=is_per_batch)) for end in (saved.value, saved.high)
+    )
+    removed = Interval(value * whole_s, saved.low * compute_s, high * whole_s)
+    return latency_gain(snapshot, removed, GainLabel.MODELLED if label is GainLabel.MEASURED else label)
+
+
+def _saved_with_waits(snapshot: MetricsSnapshot, saved: float, *, is_per_batch: bool) -> float:
+    """Share of waiting and computing that goes away if every batch takes `saved` less of its time; 0 if not known."""
+    total_s, batches = device_time_s(snapshot), batch_count(snapshot)
+    dims = {use.bucket.dims for use in snapshot.buckets}
+    policy = present_policy(snapshot)
+    cost = affine_cost(snapshot.costs_s, next(iter(dims))) if len(dims) == 1 else None
+    if policy is None or cost is None or cost.fixed_s <= 0.0 or not total_s or not batches:
+        return 0.0
+    then = cost.scaled(1.0 - saved)
+    if is_per_batch:
+        then = AffineCost(max(0.0, cost.fixed_s - saved * total_s / batches), cost.row_s)
+    # Lanes side by side serve as one that is so many times as fast, less what they slow each other.
+    share = policy.lane_slowdown / policy.lanes
+    now_s = mean_latency_s(snapshot.rows_per_s, cost.scaled(share))
+    then_s = mean_latency_s(snapshot.rows_per_s, then.scaled(share))
+    return 0.0 if now_s is None or then_s is None else 1.0 - then_s / now_s

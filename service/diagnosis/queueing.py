@@ -17,6 +17,10 @@ class AffineCost:
     fixed_s: float
     row_s: float
 
+    def scaled(self, factor: float) -> AffineCost:
+        """Batches that take `factor` times as long."""
+        return AffineCost(self.fixed_s * factor, self.row_s * factor)
+
 
 def affine_cost(costs_s: Mapping[Bucket, float], dims: DimSizes) -> AffineCost | None:
     """The line nearest to the measured costs at these dims (least squares); None of fewer than two batch sizes."""

@@ -69,6 +69,7 @@ def _confirmed(snapshot: MetricsSnapshot, eager: EagerCost, evidence: tuple[Evid
             station_loads(snapshot),
             eager.saved,
             GainLabel.MEASURED if eager.is_measured else GainLabel.MODELLED,
+            is_per_batch=True,
         ),
         fix=_fix(why),
         verify="inferlane_eager_runs_total must stand still",

@@ -78,7 +78,7 @@ def _without_graphs(snapshot: MetricsSnapshot, eager: EagerCost) -> Finding:
         summary=f"{percent(eager.share)} of the batches were launched kernel by kernel; graphs would save "
         f"{percent(eager.saved.value)} of the device's time",
         evidence=tuple(evidence),
-        gain=device_gain(snapshot, station_loads(snapshot), eager.saved, label),
+        gain=device_gain(snapshot, station_loads(snapshot), eager.saved, label, is_per_batch=True),
         fix=Fix(
             "let every bucket have a CUDA Graph: no [lanes] graph_memory_bytes that forbids it",
             card="[lanes]\n# graph_memory_bytes left out: a tenth of what is free",

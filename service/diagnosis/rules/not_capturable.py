@@ -61,8 +61,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
 
 def _gain(snapshot: MetricsSnapshot, eager: EagerCost) -> Gain | None:
     if eager.saved is not None and eager.is_measured:
-        return device_gain(snapshot, station_loads(snapshot), eager.saved, GainLabel.MEASURED)
+        return device_gain(snapshot, station_loads(snapshot), eager.saved, GainLabel.MEASURED, is_per_batch=True)
     if eager.launch_ratio is None:
         return None
     most = min(1.0, eager.launch_ratio) * eager.share
-    return device_gain(snapshot, station_loads(snapshot), at_most(most), GainLabel.UPPER_BOUND)
+    return device_gain(snapshot, station_loads(snapshot), at_most(most), GainLabel.UPPER_BOUND, is_per_batch=True)

@@ -26,6 +26,7 @@ from service.diagnosis.gains import at_most, latency_gain, throughput_gain, thro
 from service.diagnosis.misconceptions import COMPUTE_IS_NOT_LATENCY
 from service.diagnosis.observed import rows_per_request
 from service.diagnosis.stations import SATURATED_LOAD, StationLoad, limiter, load_of, station_loads
+from service.diagnosis.validity import MAX_THROTTLED_SHARE
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
 from service.telemetry.snapshot_probes import Interval
@@ -35,8 +36,6 @@ LONG_CODEC = 0.1
 MOSTLY_JSON = 0.5
 LONG_GIL_WAIT = 0.2
 LATE_S = 0.01
-OFTEN_THROTTLED = 0.01
-"""Share of the periods without quota from which on lateness and waits are the quota's doing (class cpu-starved)."""
 
 BINARY = Fix(
     "send and ask for binary tensors, and render with as few floats as callers need",
@@ -58,7 +57,9 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     if work >= LONG_CODEC and (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON:
         return _json(snapshot, codec, work, evidence)
     is_late = (snapshot.host.loop_lag_p99_s or 0.0) > LATE_S
-    if is_late and gil > LONG_GIL_WAIT and (snapshot.host.throttled_period_ratio or 0.0) <= OFTEN_THROTTLED:
+    # Without quota everything is late and waits: that is cpu-starved.
+    has_quota = (snapshot.host.throttled_period_ratio or 0.0) <= MAX_THROTTLED_SHARE
+    if is_late and has_quota and gil > LONG_GIL_WAIT:
         return _lock(snapshot, gil, evidence)
     if is_late and snapshot.host.throttled_period_ratio is None:
         return unverified(

@@ -62,7 +62,7 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         summary=f"contexts changed their shape {switches} times, {seconds(cost.value)} each: {percent(share.value)} of "
         "the device's time",
         evidence=found,
-        gain=device_gain(snapshot, station_loads(snapshot), share, GainLabel.MODELLED),
+        gain=device_gain(snapshot, station_loads(snapshot), share, GainLabel.MODELLED, is_per_batch=True),
         fix=Fix("name the sizes that come, so that each has a context and a graph of its own", card=_buckets(snapshot)),
         verify="the changes must stop, and the device's time per batch must fall",
         note=DYNAMIC_IS_NOT_UNLIMITED,

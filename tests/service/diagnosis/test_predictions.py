@@ -16,7 +16,9 @@ from service.diagnosis.finding import Verdict
 from service.diagnosis.report import diagnose
 from service.diagnosis.review import baseline_of, review
 from service.diagnosis.stations import asymptotic_bounds, little_error, station_loads
+from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
+from service.telemetry.snapshot_probes import LaunchProbe, ProbeFigures
 from tests.doubles.simulated_server import Plan, exactly, measure
 
 SLOW_ROWS = {"row_s": 200e-6}
@@ -148,6 +150,50 @@ def test_a_closed_loop_stays_below_its_bounds():
     other_s = snapshot.latency_s - sum(demands) - snapshot.stage_s(Stage.BACKLOG)
     bounds = asymptotic_bounds(demands, plan.clients, max(0.0, other_s))
     assert snapshot.rows_per_s <= bounds.throughput_high * 1.01
+
+
+def on_a_gpu(plan: Plan, graphs: Plan) -> MetricsSnapshot:
+    """A server whose batches take as long as `plan` says, without the graphs that would make them `graphs`."""
+    snapshot = measure(plan)
+    launches = {
+        use.bucket: LaunchProbe(
+            eager=exactly(plan.cost_s(use.bucket.padded_size)),
+            replay=exactly(graphs.cost_s(use.bucket.padded_size)),
+            eager_host=exactly(plan.fixed_s),
+        )
+        for use in snapshot.buckets
+    }
+    return replace(
+        snapshot,
+        model=replace(snapshot.model, backend="tensorrt"),
+        buckets=tuple(replace(use, eager_runs=use.batches, miss_reason="disabled") for use in snapshot.buckets),
+        probes=ProbeFigures(launches=launches),
+    )
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param({"rate": 100}, id="hardly any load"),
+        pytest.param({"rate": 500}, id="some load"),
+        pytest.param({"rate": 2500}, id="much load"),
+        pytest.param({"clients": 256}, id="as much as it can"),
+    ],
+)
+def test_device_time_that_a_fix_saves_is_foretold_at_any_load(load):
+    eager, graphs = Plan(fixed_s=4e-3, row_s=150e-6, **load), Plan(fixed_s=2.5e-3, row_s=150e-6, **load)
+    found = diagnose(on_a_gpu(eager, graphs), report_id="before")
+    assert found.findings[0].kind is Kind.LAUNCH_BOUND
+    mended = measure(graphs)
+    replayed = tuple(replace(use, replays=use.batches) for use in mended.buckets)
+    after = replace(mended, buckets=replayed, model=replace(mended.model, backend="tensorrt"))
+    outcome = next(
+        one
+        for one in review(baseline_of(found), diagnose(after, report_id="after")).outcomes
+        if one.kind is Kind.LAUNCH_BOUND
+    )
+    assert outcome.has_held, outcome.detail
+    assert outcome.verdict is not Verdict.CONFIRMED
 
 
 def test_half_of_a_promise_is_not_kept():

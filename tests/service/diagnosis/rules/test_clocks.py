@@ -56,7 +56,7 @@ def test_verdicts(snapshot, verdict, words):
 def test_the_gain_is_at_most_what_the_clock_lacks():
     gain = examine(clocks()).gain
     assert (gain.label, gain.low) == (GainLabel.UPPER_BOUND, 0.0)
-    assert gain.value == pytest.approx(0.3 * (560 + 350) / 1500)
+    assert 0.3 * (560 + 350) / 1500 <= gain.value < 0.25
 
 
 def test_no_batches_have_no_pauses():

@@ -65,4 +65,5 @@ def test_the_fix_is_of_the_reason(reason, card):
 
 def test_half_of_the_batches_gain_half():
     whole, half = missing_for("memory_budget", 75_000), SPOILT
-    assert examine(whole).gain.value == pytest.approx(2 * examine(half).gain.value)
+    assert examine(whole).gain.low == pytest.approx(2 * examine(half).gain.low)
+    assert examine(whole).gain.value > 1.8 * examine(half).gain.value

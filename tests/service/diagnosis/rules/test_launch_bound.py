@@ -10,7 +10,15 @@ import pytest
 from service.diagnosis.finding import GainLabel, Verdict
 from service.diagnosis.rules.launch_bound import examine
 from service.telemetry.snapshot_probes import Interval, LaunchProbe
-from tests.doubles.faults import EIGHT, FULL, graph_miss, launch_bound, launch_bound_by_tiny_layers, not_capturable
+from tests.doubles.faults import (
+    EIGHT,
+    FULL,
+    graph_miss,
+    launch_bound,
+    launch_bound_by_tiny_layers,
+    not_capturable,
+    saturated,
+)
 from tests.doubles.snapshots import around, healthy, layer, layer_profile, probes
 
 
@@ -60,13 +68,23 @@ def test_precision_is_said_not_to_help():
     assert "Lower precision will not help" in examine(launch_bound_by_tiny_layers()).note
 
 
-def test_the_gain_is_measured_where_the_bucket_was_probed_and_modelled_elsewhere():
-    measured, modelled = (
-        examine(launch_bound()).gain,
-        examine(replace(launch_bound(), probes=p1(around(560e-6), FULL))).gain,
-    )
-    assert measured is not None
-    assert modelled is not None
-    assert measured.label is GainLabel.MEASURED
-    assert measured.value == pytest.approx(0.2 * (700 + 350) / 1640)
-    assert (modelled.label, modelled.value) == (GainLabel.MODELLED, pytest.approx(measured.value))
+def test_the_gain_is_at_least_that_of_the_batch_itself():
+    gain = examine(launch_bound()).gain
+    assert gain.label is GainLabel.MODELLED
+    assert gain.low == pytest.approx((140 - 0.02 * (700 + 560)) / 700 * 700 / 1640)
+    assert gain.value >= 0.2 * (700 + 350) / 1640
+
+
+def test_a_bucket_that_was_not_probed_saves_what_another_does():
+    assert examine(replace(launch_bound(), probes=p1(around(560e-6), FULL))).gain == examine(launch_bound()).gain
+
+
+def test_throughput_of_a_saturated_device_is_as_sure_as_the_probe():
+    base = saturated()
+    eager = replace(base.buckets[0], eager_runs=base.buckets[0].batches, replays=0, miss_reason="disabled")
+    launch = LaunchProbe(eager=around(1.04e-3), replay=around(0.9e-3), eager_host=around(0.6e-3))
+    snapshot = replace(base, buckets=(eager,))
+    measured = examine(replace(snapshot, probes=probes(launches={FULL: launch}))).gain
+    assert (measured.label, measured.value) == (GainLabel.MEASURED, pytest.approx(1.04 / 0.9 - 1))
+    elsewhere = examine(replace(snapshot, probes=probes(launches={EIGHT: launch}))).gain
+    assert (elsewhere.label, elsewhere.value) == (GainLabel.MODELLED, pytest.approx(measured.value))

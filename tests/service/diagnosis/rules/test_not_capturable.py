@@ -41,13 +41,14 @@ def test_the_gain_is_at_most_the_launching():
     gain = examine(SPOILT).gain
     assert gain is not None
     assert (gain.label, gain.low) == (GainLabel.UPPER_BOUND, 0.0)
-    assert gain.value == pytest.approx(6 / 7 * (700 + 350) / 1640)
+    assert 6 / 7 * (700 + 350) / 1640 <= gain.value <= (700 + 350) / 1640
 
 
 def test_a_bucket_that_was_probed_all_the_same_is_measured():
     gain = examine(replace(SPOILT, probes=probes())).gain
     assert gain is not None
-    assert gain.label is GainLabel.MEASURED
+    assert gain.label is GainLabel.MODELLED
+    assert gain.low > 0.0
 
 
 def test_a_gain_that_nothing_tells_is_left_out():
