@@ -35,6 +35,9 @@ INTERPRETER_TURN_NS = NS_PER_MS
 """What a thread is taken to do with the interpreter each time it gets it: the share of its time spent waiting for it is
 the wait over the wait and this."""
 
+MUCH_PRESSURE, MUCH_STOLEN = 0.2, 0.05
+"""Shares from which on a machine is too crowded for the wait for the interpreter to be told from that for a core."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
@@ -146,16 +149,23 @@ def host_figures(span: Span, cpu_count: float) -> HostFigures:
     if before is None or after is None or after.at_ns <= before.at_ns:
         return HostFigures(cpu_count=cpu_count, loop_lag_p99_s=lag_s)
     elapsed_ns = after.at_ns - before.at_ns
+    pressure = _ratio(_grown(before, after, "pressure_ns"), elapsed_ns)
+    stolen = _ratio(_grown(before, after, "stolen_ticks"), _grown(before, after, "all_ticks"))
     periods = _ratio(_grown(before, after, "throttled_periods"), _grown(before, after, "periods"))
     return HostFigures(
         cpu_count=cpu_count,
         loop_lag_p99_s=lag_s,
-        gil_wait_ratio=_interpreter_wait(before, after),
+        gil_wait_ratio=None if _is_crowded(pressure, stolen) else _interpreter_wait(before, after),
         throttled_period_ratio=periods,
         throttled_time_ratio=_held_back(_grown(before, after, "throttled_ns"), elapsed_ns, periods),
-        steal_ratio=_ratio(_grown(before, after, "stolen_ticks"), _grown(before, after, "all_ticks")),
-        pressure_ratio=_ratio(_grown(before, after, "pressure_ns"), elapsed_ns),
+        steal_ratio=stolen,
+        pressure_ratio=pressure,
     )
+
+
+def _is_crowded(pressure: float | None, stolen: float | None) -> bool:
+    """Whether threads wait for processors: whoever holds the interpreter's lock is then kept from giving it back."""
+    return (pressure or 0.0) > MUCH_PRESSURE or (stolen or 0.0) > MUCH_STOLEN
 
 
 def _grown(before: HostCounters, after: HostCounters, name: str) -> int | None:
