@@ -156,7 +156,7 @@ class Batcher:
         if home is None:
             raise unserved_shape(self._spec, self._unserved, request)
         now_ns = self._clock()
-        self._watch.activity.arrivals.add(now_ns, request.rows, request.dims)
+        self._watch.activity.arrivals.add(now_ns, request.rows, request.dims, received_ns=request.stamps.received)
         wait_ns = self._predicted_wait_ns(request.priority, now_ns)
         self._queue.check_room(request.nbytes, retry_after_s=wait_ns / NS_PER_S)
         if now_ns + wait_ns > request.deadline_ns:

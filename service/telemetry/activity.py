@@ -93,9 +93,9 @@ class ArrivalMarks(NamedTuple):
 
 
 class ArrivalEntry(NamedTuple):
-    """A request that arrived at the queue: when by the clock, its rows, its dims before padding."""
+    """A request that arrived at the queue: when its first byte came, its rows, its dims before padding."""
 
-    at_ns: int
+    received_ns: int
     rows: int
     dims: DimSizes
 
@@ -113,8 +113,8 @@ class Arrivals:
         self._gaps_s = 0.0
         self._gaps_squared = 0.0
 
-    def add(self, at_ns: int, rows: int, dims: DimSizes) -> None:
-        """Notes one; the moments never fall."""
+    def add(self, at_ns: int, rows: int, dims: DimSizes, *, received_ns: int) -> None:
+        """Notes one that arrives at `at_ns`; these moments never fall, those of first bytes may."""
         if self._requests:
             gap_s = (at_ns - self._last_ns) * 1e-9
             self._gaps_s += gap_s
@@ -122,15 +122,17 @@ class Arrivals:
         self._last_ns = at_ns
         self._requests += 1
         self._rows += rows
-        self._entries.append((at_ns, rows, dims))
+        self._entries.append((received_ns, rows, dims))
 
     def marks(self) -> ArrivalMarks:
         """The sums so far."""
         return ArrivalMarks(self._requests, self._rows, self._gaps_s, self._gaps_squared)
 
     def since(self, since_ns: int) -> tuple[ArrivalEntry, ...]:
-        """Those kept that came at `since_ns` or later, in their order."""
-        return tuple(ArrivalEntry(*entry) for entry in self._entries if entry[0] >= since_ns)
+        """Those kept whose first byte came at `since_ns` or later, in the order of these; on any thread."""
+        # Copied in one call, which no append can interrupt: iterating here would fail when the event loop adds one.
+        entries = tuple(self._entries)
+        return tuple(ArrivalEntry(*entry) for entry in sorted(entries) if entry[0] >= since_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class RequestFigures:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that reached the server: seconds since the window began, its rows, its dims before padding."""
+    """A request by its first byte: seconds since the window began, its rows, its dims before padding."""
 
     at_s: float
     rows: int

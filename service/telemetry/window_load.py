@@ -179,7 +179,7 @@ def arrival_figures(span: Span) -> ArrivalFigures:
         gap_cv2=_dispersion(
             after.requests - before.requests, after.gaps_s - before.gaps_s, after.gaps_squared - before.gaps_squared
         ),
-        log=tuple(Arrival((entry.at_ns - began_ns) / NS_PER_S, entry.rows, entry.dims) for entry in kept),
+        log=tuple(Arrival((entry.received_ns - began_ns) / NS_PER_S, entry.rows, entry.dims) for entry in kept),
     )
 
 

@@ -63,7 +63,7 @@ def test_a_stay_that_is_taken_back_has_no_area():
 def test_arrivals_are_counted_and_their_gaps_with_them():
     arrivals = Arrivals()
     for at_s, rows in ((1, 2), (3, 1), (4, 5)):
-        arrivals.add(int(at_s * 1e9), rows, ())
+        arrivals.add(int(at_s * 1e9), rows, (), received_ns=int(at_s * 1e9))
     marks = arrivals.marks()
     assert (marks.requests, marks.rows) == (3, 8)
     assert marks.gaps_s == pytest.approx(3.0)
@@ -71,10 +71,18 @@ def test_arrivals_are_counted_and_their_gaps_with_them():
     assert [entry.rows for entry in arrivals.since(3_000_000_000)] == [1, 5]
 
 
+def test_requests_are_told_in_the_order_of_their_first_bytes():
+    arrivals = Arrivals()
+    for at_ns, received_ns, rows in ((10, 7, 1), (11, 2, 2), (12, 9, 3)):
+        arrivals.add(at_ns, rows, (), received_ns=received_ns)
+    assert [entry.rows for entry in arrivals.since(0)] == [2, 1, 3]
+    assert [entry.received_ns for entry in arrivals.since(7)] == [7, 9]
+
+
 def test_only_the_latest_arrivals_are_kept():
     arrivals = Arrivals()
     for index in range(MAX_ARRIVALS + 5):
-        arrivals.add(index, 1, (index,))
+        arrivals.add(index, 1, (index,), received_ns=index)
     kept = arrivals.since(0)
     assert len(kept) == MAX_ARRIVALS
     assert kept[0].dims == (5,)
