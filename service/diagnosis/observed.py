@@ -51,17 +51,29 @@ def waiting_share(snapshot: MetricsSnapshot) -> float | None:
     return snapshot.stage_share(Stage.BACKLOG)
 
 
+def slowness_in_traffic(snapshot: MetricsSnapshot) -> float:
+    """The device's busy time over what the cost table says of the same batches; 1 where it does not know them all."""
+    figures = snapshot.stations.get(Station.DEVICE)
+    costs_s = [use.batches * snapshot.costs_s[use.bucket] for use in snapshot.buckets if use.bucket in snapshot.costs_s]
+    if figures is None or len(costs_s) != len(snapshot.buckets) or sum(costs_s) <= 0:
+        return 1.0
+    return figures.busy_s / sum(costs_s)
+
+
 def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
     """The server as a replay knows it; None without a cost table.
 
     Lanes of one GPU share it: n of them slow each other down by what the ceilings of one and of n tell (probe P4), or
-    n times where nobody measured.
+    n times where nobody measured. On a CPU batches are as much slower, or quicker, as they were in traffic than when
+    they were timed.
     """
     if not snapshot.costs_s:
         return None
     lanes = snapshot.device.lanes if snapshot.device else 1
     rates = snapshot.probes.lane_rates
-    if lanes in rates and 1 in rates:
+    if not is_on_gpu(snapshot):
+        slowdown = slowness_in_traffic(snapshot)
+    elif lanes in rates and 1 in rates:
         slowdown = max(1.0, lanes * rates[1].value / rates[lanes].value)
     else:
         servers = snapshot.stations[Station.DEVICE].servers if Station.DEVICE in snapshot.stations else 1

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.buckets import DimSizes, Form
-from service.diagnosis.observed import is_on_gpu
+from service.diagnosis.observed import is_on_gpu, slowness_in_traffic
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station, StationFigures
 
@@ -205,16 +205,7 @@ def best_rows_per_s(snapshot: MetricsSnapshot) -> float | None:
     if measured and is_on_gpu(snapshot) and 1 in rates:
         return measured.value / rates[1].value / row_cost_s
     figures = snapshot.stations.get(Station.DEVICE)
-    return (figures.servers if figures else 1) / row_cost_s / _slowness_in_traffic(snapshot)
-
-
-def _slowness_in_traffic(snapshot: MetricsSnapshot) -> float:
-    """The device's busy time over what the cost table says of the same batches; 1 where it does not know them all."""
-    figures = snapshot.stations.get(Station.DEVICE)
-    costs_s = [use.batches * snapshot.costs_s[use.bucket] for use in snapshot.buckets if use.bucket in snapshot.costs_s]
-    if figures is None or len(costs_s) != len(snapshot.buckets) or sum(costs_s) <= 0:
-        return 1.0
-    return figures.busy_s / sum(costs_s)
+    return (figures.servers if figures else 1) / row_cost_s / slowness_in_traffic(snapshot)
 
 
 def _best_row_cost_s(snapshot: MetricsSnapshot) -> float | None:
