@@ -34,6 +34,9 @@ TRIMMED = 0.2
 RESOLUTION = 0.001
 """Relative; what no repetition makes better known, for clocks and medians of few samples are no finer than that."""
 
+LEAST_DRAWN_ERROR = 0.3
+"""Of the standard error, that one of a draw has at least: times that a coarse clock makes equal draw errors of zero."""
+
 LEAST_WIDTH = 2.0
 """Standard errors to either side that an interval has at least, also where no round differs from another."""
 
@@ -111,12 +114,18 @@ def _estimate(pair: Pair, draws: _Draws) -> tuple[float, float, Floats | None]:
         differences = now - was
         value, error = _centre(differences), _standard_error(_variance(differences))
         drawn = differences[draws.of(len(differences), len(differences), "both")]
-        return float(value), float(error), (_centre(drawn) - value) / _standard_error(_variance(drawn))
+        return float(value), float(error), _in_errors(_centre(drawn) - value, _variance(drawn), error)
     value = _centre(now) - _centre(was)
     error = _standard_error(_joint_variance(was, now))
     was_drawn, now_drawn = _drawn(was, now, draws, "was"), _drawn(now, was, draws, "now")
     deviations = _centre(now_drawn) - _centre(was_drawn) - value
-    return float(value), float(error), deviations / _standard_error(_joint_variance(was_drawn, now_drawn))
+    return float(value), float(error), _in_errors(deviations, _joint_variance(was_drawn, now_drawn), error)
+
+
+def _in_errors(deviations: Floats, drawn_variance: Floats, error: Floats) -> Floats:
+    """Each draw's deviation in its own standard error."""
+    scaled: Floats = deviations / np.maximum(_standard_error(drawn_variance), LEAST_DRAWN_ERROR * error)
+    return scaled
 
 
 def _log_medians(rounds: Rounds) -> Floats:

@@ -7,9 +7,6 @@ from typing import Annotated
 
 import typer
 
-SLOWER_STATUS = 3
-"""Exit status of a comparison that found something slower, apart from 1 (it failed) and 2 (it was called wrongly)."""
-
 
 def bench(  # noqa: PLR0913 - an option each
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model of the repository.")],
@@ -38,7 +35,7 @@ def bench(  # noqa: PLR0913 - an option each
     rounds: Annotated[int, typer.Option(min=10, max=1000, help="Parts that a comparison cuts --duration into.")] = 20,
     export_times: Annotated[Path | None, typer.Option(help="Write times as trtexec --exportTimes does.")] = None,
     layers: Annotated[
-        bool, typer.Option("--layers", help="Time layers instead: what each takes, and how far it is from its roof.")
+        bool, typer.Option("--layers", help="Time layers: what each takes, how far from its roof; or record them too.")
     ] = False,
     export_profile: Annotated[
         Path | None, typer.Option(help="Write layers' times as trtexec --exportProfile does; with one --bucket.")
@@ -50,7 +47,8 @@ def bench(  # noqa: PLR0913 - an option each
 ) -> None:
     """Measure a model's engine side by itself, host to host and without HTTP, against what the device alone can do.
 
-    With --against or --against-repository, exit status 3 if a stage, a bucket or a layer got slower beyond noise.
+    With --against or --against-repository, exit status 3 if a stage, a bucket or a layer got slower beyond noise, 4 if
+    the machine did as well, so that nothing can be said.
     """
     from service.bench import command  # noqa: PLC0415
     from service.bench.gate import GateOptions  # noqa: PLC0415
@@ -66,6 +64,7 @@ def bench(  # noqa: PLR0913 - an option each
         export_times=export_times,
         rounds=rounds,
         min_slowdown=None if tolerance is None else tolerance / 100.0,
+        has_layers=layers,
         is_any_machine=any_machine,
     )
     of_lanes = {
@@ -82,7 +81,7 @@ def bench(  # noqa: PLR0913 - an option each
         refuse_with_dim({"--bucket": bucket, **of_lanes, **of_layers})
         command.mixed(settings, model, dim, concurrency=concurrency, duration_s=duration, as_json=as_json)
         return
-    if any(of_layers.values()):
+    if export_profile or (layers and not options.is_wanted):
         refuse_with_layers(of_lanes)
         command.layers(settings, model, bucket or [], export_profile, as_json=as_json)
         return
@@ -93,6 +92,5 @@ def bench(  # noqa: PLR0913 - an option each
         is_registered=registered,
     )
     if options.is_wanted:
-        is_passed = command.gate(settings, model, bucket or [], trial, options, as_json=as_json)
-        raise typer.Exit(0 if is_passed else SLOWER_STATUS)
+        raise typer.Exit(command.gate(settings, model, bucket or [], trial, options, as_json=as_json).value)
     command.buckets(settings, model, bucket or [], trial, as_json=as_json)

@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 
 from service.bench import layers_report
-from service.bench.gate import GateOptions, run_gate
+from service.bench.gate import GateOptions, Outcome, run_gate
 from service.bench.gate_report import changes_table, conclusion, notes, to_dict
 from service.bench.layers import bench_layers
 from service.bench.measure import Trial
@@ -26,7 +26,8 @@ def buckets(settings: Settings, model: str, labels: Sequence[str], trial: Trial,
     Raises:
         ServiceError: as `bench_buckets`.
     """
-    backend = open_model(settings.repository, model, cpu_threads=settings.resolved_cpu_threads)
+    threads = settings.resolved_cpu_threads
+    backend = open_model(settings.repository, model, cpu_threads=threads, is_marked=settings.nvtx_enabled)
     spec = backend.spec
     figures = list(bench_buckets(backend, labels, trial))
     if as_json:
@@ -69,26 +70,26 @@ def mixed(
 
 def gate(
     settings: Settings, model: str, labels: Sequence[str], trial: Trial, options: GateOptions, *, as_json: bool
-) -> bool:
+) -> Outcome:
     """Records the model, and prints how it compares with the baseline where there is one.
 
     Returns:
-        Whether nothing got slower.
+        What came of it; a recording alone has passed.
 
     Raises:
         ServiceError: as `run_gate`.
     """
     result = run_gate(settings.repository, model, labels, trial, options, cpu_threads=settings.resolved_cpu_threads)
     if result.comparison is None:
-        return True
+        return result.outcome
     if as_json:
         _print_json(to_dict(result))
     else:
         console = Console()
         console.print(changes_table(result.comparison, result.tolerance.min_slowdown))
-        for line in (*notes(result), conclusion(result.comparison)):
+        for line in (*notes(result), conclusion(result)):
             console.print(line, soft_wrap=True, markup=False)
-    return not result.comparison.slower
+    return result.outcome
 
 
 def layers(

@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare(was: Recording, now: Recording, tolerance: Tolerance, *, is_interleaved: bool = False) -> Comparison:
-    """Compares two recordings place by place.
+    """Compares two recordings place by place; what belongs to no bucket is no part of the model.
 
     Args:
         was: the baseline.
@@ -82,7 +82,7 @@ def compare(was: Recording, now: Recording, tolerance: Tolerance, *, is_interlea
         tolerance: what counts.
         is_interleaved: whether rounds of both were measured in turns.
     """
-    places = [place for place in now.series if place in was.series]
+    places = [place for place in now.series if place in was.series and place.bucket]
     found = ratios(
         [Pair(was.series[place], now.series[place], is_interleaved) for place in places], tolerance.error_rate
     )
@@ -93,8 +93,8 @@ def compare(was: Recording, now: Recording, tolerance: Tolerance, *, is_interlea
     )
     return Comparison(
         changes,
-        gone=tuple(place for place in was.series if place not in now.series),
-        new=tuple(place for place in now.series if place not in was.series),
+        gone=tuple(place for place in was.series if place not in now.series and place.bucket),
+        new=tuple(place for place in now.series if place not in was.series and place.bucket),
     )
 
 

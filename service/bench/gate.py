@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from service.backends import open_backend
 from service.bench import saved
+from service.bench.bootstrap import Ratio
 from service.bench.compare import Comparison, Tolerance, compare
+from service.bench.layer_rounds import LayerRounds
 from service.bench.measure import Trial
 from service.bench.origin import Mismatch, mismatch, origin_of
 from service.bench.recording import Origin, Recording
+from service.bench.reference import REFERENCE, Reference, is_machine_slower, machine_ratio
 from service.bench.rounds import Visits, to_series, visit
 from service.bench.run import find_model, named_buckets
 from service.bench.trtexec import times_document
@@ -43,6 +47,7 @@ class GateOptions:
         export_times: file to write in the format of trtexec's `--exportTimes`.
         rounds: visits to each bucket.
         min_slowdown: share that counts; None takes the default of the kind of baseline.
+        has_layers: whether layers are recorded and compared too.
         is_any_machine: whether to compare with a file of another machine or load all the same.
     """
 
@@ -52,6 +57,7 @@ class GateOptions:
     export_times: Path | None = None
     rounds: int = 20
     min_slowdown: float | None = None
+    has_layers: bool = False
     is_any_machine: bool = False
 
     @property
@@ -66,14 +72,40 @@ class GateOptions:
         return Tolerance(default if self.min_slowdown is None else self.min_slowdown)
 
 
+class Outcome(Enum):
+    """What came of a comparison; the value is the exit status, apart from 1 (a failure) and 2 (called wrongly)."""
+
+    PASSED = 0
+    SLOWER = 3
+    UNDECIDED = 4
+    """Something is slower than in the file, and so is the machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What came of it: the recording, and a comparison and in what the origins differ where there is a baseline."""
+    """The recording, and what came of comparing it.
+
+    Attributes:
+        recording: of the model.
+        tolerance: what counts.
+        comparison: None where there is no baseline.
+        mismatch: in what the origins differ; None where the baseline has none.
+        machine: what the machine itself takes over what it took for the file; None where that is not known, or the
+            baseline was measured in turns.
+    """
 
     recording: Recording
-    comparison: Comparison | None
-    mismatch: Mismatch | None
     tolerance: Tolerance
+    comparison: Comparison | None = None
+    mismatch: Mismatch | None = None
+    machine: Ratio | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether something got slower, and whether the machine may be why."""
+        if self.comparison is None or not self.comparison.slower:
+            return Outcome.PASSED
+        return Outcome.UNDECIDED if is_machine_slower(self.machine, self.tolerance) else Outcome.SLOWER
 
 
 def run_gate(
@@ -104,20 +136,18 @@ def run_gate(
             for each, backend in zip(folders, backends, strict=True)
         ]
         difference = _comparable(options, baseline, origins)
-        visits = visit(backends, _shared_buckets(backends, labels), trial, options.rounds)
-    recordings = [Recording(to_series(each), origin) for each, origin in zip(visits, origins, strict=True)]
-    _write(options, recordings[0], visits[0])
-    is_interleaved = options.against_repository is not None
-    was = recordings[1] if is_interleaved else baseline
+        recordings = _record(backends, _shared_buckets(backends, labels), trial, options, origins)
+    was = recordings[1] if options.against_repository else baseline
     if was is None:
-        return GateResult(recordings[0], None, None, options.tolerance)
-    comparison = compare(was, recordings[0], options.tolerance, is_interleaved=is_interleaved)
+        return GateResult(recordings[0], options.tolerance)
+    comparison = compare(was, recordings[0], options.tolerance, is_interleaved=options.against_repository is not None)
     if not comparison.changes:
         raise InvalidInput(
             f"the baseline has no bucket and stage in common with model '{name}'; it has "
             f"{', '.join(map(str, comparison.gone[:8]))}, this run {', '.join(map(str, comparison.new[:8]))}"
         )
-    return GateResult(recordings[0], comparison, difference, options.tolerance)
+    machine = machine_ratio(baseline, recordings[0], options.tolerance.error_rate) if baseline else None
+    return GateResult(recordings[0], options.tolerance, comparison, difference, machine)
 
 
 def _check(options: GateOptions, labels: Sequence[str], trial: Trial) -> None:
@@ -158,6 +188,32 @@ def _shared_buckets(backends: Sequence[Backend], labels: Sequence[str]) -> list[
     if not shared:
         raise InvalidInput("the models of the two repositories share no bucket; give both cards one in [buckets]")
     return shared
+
+
+def _record(
+    backends: Sequence[Backend],
+    buckets: Sequence[Bucket],
+    trial: Trial,
+    options: GateOptions,
+    origins: Sequence[Origin],
+) -> list[Recording]:
+    """Measures every model in turns, and writes the files that are wanted of the first."""
+    with ExitStack() as stack:
+        reference = Reference()
+        layers = LayerRounds(backends, buckets if options.has_layers else (), stack)
+
+        def before_round() -> None:
+            reference.run()
+            layers.run()
+
+        visits = visit(backends, buckets, trial, options.rounds, before_round)
+    beside = {REFERENCE: tuple(reference.rounds)}
+    recordings = [
+        Recording(beside | to_series(of_lanes) | of_layers, origin)
+        for of_lanes, of_layers, origin in zip(visits, layers.series(), origins, strict=True)
+    ]
+    _write(options, recordings[0], visits[0])
+    return recordings
 
 
 def _write(options: GateOptions, recording: Recording, visits: Visits) -> None:

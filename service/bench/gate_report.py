@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from service.bench.compare import Change, Comparison, Verdict
-from service.bench.gate import GateResult
-from service.bench.recording import PlaceKind
+from service.bench.gate import GateResult, Outcome
+from service.bench.recording import Place, PlaceKind
 
 _STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "green", Verdict.SAME: "", Verdict.UNKNOWN: "yellow"}
-_FEW_LAYERS = 20
+_FEW = 8
 
 
 def changes_table(comparison: Comparison, min_slowdown: float) -> Table:
@@ -24,7 +24,7 @@ def changes_table(comparison: Comparison, min_slowdown: float) -> Table:
     for change in _shown(comparison):
         low, high = change.ratio.low, change.ratio.high
         table.add_row(
-            change.place.bucket or "-",
+            change.place.bucket,
             change.place.name,
             _time(change.was_ns),
             _time(change.now_ns),
@@ -48,22 +48,30 @@ def notes(result: GateResult) -> Iterator[str]:
             yield f"warning: {text}: the times do not compare"
         for text in mismatch.others:
             yield f"note: {text}"
-    for place in comparison.gone:
-        yield f"note: only the baseline has {place}"
-    for place in comparison.new:
-        yield f"note: the baseline lacks {place}"
+    if comparison.gone:
+        yield f"note: only the baseline has {_listed(comparison.gone)}"
+    if comparison.new:
+        yield f"note: the baseline lacks {_listed(comparison.new)}"
     if comparison.of(Verdict.UNKNOWN):
         yield "note: of unknown places there is one value on either side, which cannot be told from noise"
 
 
-def conclusion(comparison: Comparison) -> str:
+def conclusion(result: GateResult) -> str:
     """The outcome in one sentence."""
+    comparison, machine = result.comparison, result.machine
+    assert comparison is not None, "without a baseline there is nothing to tell"
     if not comparison.slower:
         return f"nothing got slower, of {len(comparison.changes)} places"
     worst = comparison.slower[0]
-    return (
+    found = (
         f"{len(comparison.slower)} of {len(comparison.changes)} places got slower, {worst.place} the most: "
         f"{worst.ratio.value:.2f} times as long"
+    )
+    if result.outcome is Outcome.SLOWER or machine is None:
+        return found
+    return (
+        f"undecided: {found}, but the machine itself takes {machine.value:.2f} times as long for the same work as when "
+        "the baseline was recorded; wait until it is quiet, or compare in turns with --against-repository"
     )
 
 
@@ -72,8 +80,9 @@ def to_dict(result: GateResult) -> dict[str, Any]:
     comparison = result.comparison
     assert comparison is not None, "without a baseline there is nothing to tell"
     return {
-        "is_slower": bool(comparison.slower),
+        "outcome": result.outcome.name.lower(),
         "min_slowdown": result.tolerance.min_slowdown,
+        "machine_ratio": result.machine and result.machine.value,
         "notes": list(notes(result)),
         "changes": [
             {
@@ -98,7 +107,12 @@ def _shown(comparison: Comparison) -> Iterator[Change]:
     for change in comparison.changes:
         if change.verdict is Verdict.SAME and change.place.kind is PlaceKind.STAGE:
             yield change
-    yield from comparison.of(Verdict.UNKNOWN)[::-1][:_FEW_LAYERS]
+    yield from comparison.of(Verdict.UNKNOWN)[::-1][:_FEW]
+
+
+def _listed(places: Sequence[Place]) -> str:
+    rest = f" and {len(places) - _FEW} more" if len(places) > _FEW else ""
+    return ", ".join(map(str, places[:_FEW])) + rest
 
 
 def _time(duration_ns: float) -> str:

@@ -15,6 +15,9 @@ from typing import TypeAlias
 Rounds: TypeAlias = tuple[tuple[float, ...], ...]
 """Nanoseconds per batch: samples by round; no round is empty, no sample is 0 or less."""
 
+LEAST_NS = 1.0
+"""Where the clock sees no time at all, it took less than the clock can tell."""
+
 STEP = "step"
 BATCH = "batch"
 
@@ -33,7 +36,7 @@ class Place:
     """Whose times a series has.
 
     Attributes:
-        bucket: its label, such as `8x128`; empty where a file does not tell.
+        bucket: its label, such as `8x128`; empty for what belongs to none.
         kind: stage or layer.
         name: of the stage or the layer.
     """

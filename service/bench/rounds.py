@@ -6,22 +6,19 @@ reaches both alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import TypeAlias
 
 from service.bench.drive import DrivenLanes, DriveResult
 from service.bench.measure import Trial, full_batch, in_arena
-from service.bench.recording import BATCH, STEP, Place, PlaceKind, Rounds
+from service.bench.recording import BATCH, LEAST_NS, STEP, Place, PlaceKind, Rounds
 from service.buckets import Bucket
 from service.requests import Batch
 from service.runtime.protocol import Backend, Lane
 
 MOST_SAMPLES = 100
 """Per place and round that are kept, evenly spaced: more tell a median little, and make files large."""
-
-LEAST_NS = 1.0
-"""A stage that the clock sees no time of took less than the clock can tell."""
 
 
 Visits: TypeAlias = Mapping[Bucket, tuple[DriveResult, ...]]
@@ -49,7 +46,13 @@ class _Side:
         self.results[bucket].append(self._lanes.drive(self._batches[bucket], duration_s))
 
 
-def visit(backends: Sequence[Backend], buckets: Sequence[Bucket], trial: Trial, rounds: int) -> tuple[Visits, ...]:
+def visit(
+    backends: Sequence[Backend],
+    buckets: Sequence[Bucket],
+    trial: Trial,
+    rounds: int,
+    before_round: Callable[[], None],
+) -> tuple[Visits, ...]:
     """Drives the lanes of all `backends` in turns; blocking. `trial.duration_s` is for a bucket's rounds together.
 
     Args:
@@ -57,6 +60,7 @@ def visit(backends: Sequence[Backend], buckets: Sequence[Bucket], trial: Trial, 
         buckets: which to visit.
         trial: how; of one count of lanes.
         rounds: visits to each bucket.
+        before_round: called before each of them, while the lanes rest.
 
     Returns:
         Of each backend what its lanes did.
@@ -69,6 +73,7 @@ def visit(backends: Sequence[Backend], buckets: Sequence[Bucket], trial: Trial, 
         for side in sides:
             side.start()
         for number in range(rounds):
+            before_round()
             for bucket in buckets:
                 for side in sides if number % 2 == 0 else reversed(sides):
                     side.visit(bucket, trial.duration_s / rounds)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from service.bench.layer_rounds import numbered
 from service.bench.recording import BATCH, Place, PlaceKind, Recording, Rounds
 from service.requests import BatchTimings
 from service.runtime.layer_trace import LayerTrace
@@ -63,20 +64,14 @@ def in_blocks(samples_ns: Sequence[float]) -> Rounds:
 def read_profile(content: Sequence[Mapping[str, object]], bucket: str) -> Recording:
     """The layers, one value each: the median, or the mean where an old file has no median.
 
-    Names that repeat are told apart by a number, as `conv #2`: layers keep their order from run to run.
-
     Raises:
         KeyError, TypeError, ValueError: it is no such file.
     """
-    seen: dict[str, int] = {}
     series: dict[Place, Rounds] = {}
-    for layer in content[1:]:
-        name = str(layer["name"])
-        seen[name] = seen.get(name, 0) + 1
-        numbered = name if seen[name] == 1 else f"{name} #{seen[name]}"
+    for name, layer in zip(numbered(str(layer["name"]) for layer in content[1:]), content[1:], strict=True):
         time_ns = float(str(layer.get("medianMs", layer["averageMs"]))) * _NS_PER_MS
         if time_ns > 0.0:
-            series[Place(bucket, PlaceKind.LAYER, numbered)] = ((time_ns,),)
+            series[Place(bucket, PlaceKind.LAYER, name)] = ((time_ns,),)
     return Recording(series)
 
 

@@ -106,6 +106,15 @@ def test_one_value_varies_as_the_other_side_does_and_two_tell_nothing() -> None:
     assert ratios([Pair(one, ((3e6,),))], 0.05)[0].low is None
 
 
+def test_a_coarse_clock_makes_no_interval_endless() -> None:
+    rng = np.random.default_rng(13)
+    coarse = tuple((float(np.round(5.4 + rng.normal(0.0, 0.6))) * 1e3,) for _ in range(10))
+    (ratio,) = ratios([Pair(((5.0,),), coarse)], 0.05)
+    assert ratio.value == pytest.approx(1000.0, rel=0.2)
+    assert ratio.low is not None
+    assert ratio.low > 300.0
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     factor=st.floats(0.01, 100.0),

@@ -78,7 +78,7 @@ def test_a_table_and_trtexec_s_file(repository: Path, tmp_path: Path) -> None:
         (("--export-profile", "p.json"), "layers of one bucket; name it with one --bucket"),
         (("--layers", "--bucket", "9"), "has no bucket 9"),
         (("--layers", "--lanes", "2", "--registered"), "--lanes, --registered cannot be given with --layers"),
-        (("--layers", "--save", "f.json"), "--save cannot be given with --layers"),
+        (("--export-profile", "p.json", "--save", "f.json"), "--save cannot be given with --layers"),
         (("--layers", "--dim", "s=1:2"), "--layers cannot be given with --dim"),
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from service.bench.drive import DriveResult
 from service.bench.measure import Trial
-from service.bench.recording import BATCH, STEP
-from service.bench.rounds import LEAST_NS, MOST_SAMPLES, stage_samples, thinned, to_series, visit
+from service.bench.recording import BATCH, LEAST_NS, STEP
+from service.bench.rounds import MOST_SAMPLES, stage_samples, thinned, to_series, visit
 from service.buckets import Bucket
 from service.requests import BatchTimings
 from tests.doubles.held_backend import HeldBackend
@@ -22,8 +22,12 @@ TRIAL = Trial(lane_counts=(2,), duration_s=0.02)
 
 def test_every_bucket_of_every_side_is_visited_in_every_round() -> None:
     backends = [HeldBackend(make_spec(), clock=time.monotonic_ns, held=False) for _ in range(2)]
-    visits = visit(backends, [Bucket(4), Bucket(1)], TRIAL, 5)
+    before: list[int] = []
+    visits = visit(backends, [Bucket(4), Bucket(1)], TRIAL, 5, lambda: before.append(len(backends[0].batches)))
     assert len(visits) == 2
+    assert len(before) == 5
+    assert before[0] == 0
+    assert before == sorted(before)
     for backend, each in zip(backends, visits, strict=True):
         assert list(each) == [Bucket(4), Bucket(1)]
         assert all(len(results) == 5 for results in each.values())
@@ -37,7 +41,7 @@ def test_sides_take_turns_at_coming_first() -> None:
     backends = [HeldBackend(make_spec(), clock=time.monotonic_ns, held=False) for _ in range(2)]
     backends[0].fails_on = lambda request: order.append("a")
     backends[1].fails_on = lambda request: order.append("b")
-    visit(backends, [Bucket(1)], Trial(lane_counts=(1,), duration_s=0.004), 4)
+    visit(backends, [Bucket(1)], Trial(lane_counts=(1,), duration_s=0.004), 4, lambda: None)
     turns = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
     assert turns == ["a", "b", "a", "b", "a"], "a b, b a, a b, b a: neighbours of the same side run into one another"
 
