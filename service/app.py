@@ -37,7 +37,7 @@ from service.api.stream import StreamEndpoint
 from service.api.stream_header import StreamLimits
 from service.api.stream_session import Streams
 from service.api.watchdog import Watchdog
-from service.backends import open_backend, open_reference, pci_bus_id
+from service.backends import marked, open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
 from service.errors import DeviceError, ServiceError
@@ -233,7 +233,7 @@ def _loader(
     def open_watched(card: ModelCard, version: VersionFolder, is_cut_off: threading.Event) -> Backend:
         build = build_plan and partial(build_plan, card, version, is_cut_off)
         opened = open_backend(card, version, cpu_threads=threads, build_plan=build, kernel_cache=settings.kernel_cache)
-        return _watched(gpus, opened)
+        return _watched(gpus, marked(opened) if settings.nvtx_enabled else opened)
 
     return ModelLoader(
         open_backend=open_watched,

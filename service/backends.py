@@ -14,6 +14,7 @@ from service.errors import BuilderMissing, DeviceError, ModelLoadFailed
 from service.models import TENSORRT_PLATFORM
 from service.repository.layout import ONNX_FILE, PLAN_SUFFIX, VersionFolder
 from service.runtime.golden import Reference
+from service.runtime.marks import MarkedBackend, load_nvtx
 from service.runtime.protocol import Backend
 from service.settings import KERNEL_CACHE
 from service.telemetry.snapshot_probes import Peaks
@@ -77,6 +78,15 @@ def open_backend(
     return OnnxBackend.open(card, version=version.version, model_path=version.onnx, cpu_threads=cpu_threads)
 
 
+def marked(backend: Backend) -> Backend:
+    """The backend with lanes that mark what they do on Nsight Systems' timeline.
+
+    Raises:
+        ModelLoadFailed: the package `nvtx` is not installed.
+    """
+    return MarkedBackend(backend, load_nvtx())
+
+
 def open_reference(backend: Backend, *, cpu_threads: int) -> Reference | None:
     """What a plan is compared with when it is made ready: the ONNX model that it was built from, where it is at hand.
 
@@ -85,6 +95,7 @@ def open_reference(backend: Backend, *, cpu_threads: int) -> Reference | None:
     """
     if backend.spec.platform != TENSORRT_PLATFORM:
         return None
+    backend = backend.backend if isinstance(backend, MarkedBackend) else backend
     from service.runtime.onnx.reference import open_reference as open_onnx  # noqa: PLC0415
     from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
 

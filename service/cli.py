@@ -321,6 +321,13 @@ def diagnose(
         str | None, typer.Option(metavar="ID", help="A report before a change: what was predicted, what came of it?")
     ] = None,
     shows_all: Annotated[bool, typer.Option("--all", help="Show the evidence of refuted findings too.")] = False,
+    uses_nsys: Annotated[
+        bool, typer.Option("--nsys", help="Print Nsight Systems' command for the busiest bucket; run it if it is here.")
+    ] = False,
+    uses_ncu: Annotated[
+        bool, typer.Option("--ncu", help="Print Nsight Compute's command for the slowest layer; run it if it is here.")
+    ] = False,
+    repository: Annotated[Path | None, typer.Option(help="With --nsys, --ncu: folder of the models.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON document, for scripts.")] = False,
 ) -> None:
     """Say what limits a running server, on what evidence, and what the fix would gain.
@@ -340,6 +347,11 @@ def diagnose(
         {name: str(value) for name, value in query.items() if value is not None},
         api_key=key.get_secret_value() if key else None,
     )
+    if uses_nsys or uses_ncu:
+        from service.timeline.run import show_and_run  # noqa: PLC0415
+
+        folder = _settings(repository=repository).repository
+        raise typer.Exit(show_and_run("ncu" if uses_ncu else "nsys", document, folder, Console()))
     if as_json:
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -133,6 +133,10 @@ class Settings(BaseSettings):
     server_timing_enabled: bool = Field(
         True, description="Whether responses carry a `Server-Timing` header with their stages."
     )
+    nvtx_enabled: bool = Field(
+        False,
+        description="Whether lanes mark what they do on the timeline of Nsight Systems; needs the package `nvtx`.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
 
     @property

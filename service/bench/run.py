@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from service.backends import open_backend
+from service.backends import marked, open_backend
 from service.bench.measure import BucketFigures, Trial, measure
 from service.bench.mixed import MixedFigures, run_mixed
 from service.buckets import Bucket
@@ -20,14 +20,21 @@ from service.runtime.protocol import Backend
 from service.telemetry.recorder import NullRecorder
 
 
-def open_model(repository: Path, name: str, *, cpu_threads: int) -> Backend:
+def open_model(repository: Path, name: str, *, cpu_threads: int, is_marked: bool = False) -> Backend:
     """Opens the highest version of a model, as the server would.
+
+    Args:
+        repository: the model's.
+        name: of the model.
+        cpu_threads: threads of a model on the CPU.
+        is_marked: whether its lanes mark what they do for Nsight Systems.
 
     Raises:
         ServiceError: there is no such model, or it cannot be opened.
     """
     folder = find_model(repository, name)
-    return open_backend(load_card(folder.path), folder.version(), cpu_threads=cpu_threads)
+    backend = open_backend(load_card(folder.path), folder.version(), cpu_threads=cpu_threads)
+    return marked(backend) if is_marked else backend
 
 
 def bench_buckets(backend: Backend, labels: Sequence[str], trial: Trial) -> Iterable[BucketFigures]:

@@ -1,0 +1,1 @@
+"""Nsight Systems and Nsight Compute on what a diagnosis asks about: the exact commands, and their running."""
