@@ -1,0 +1,47 @@
+"""The sampler's thread on the real machine, and what it makes of moments that a test invents."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from service.telemetry.host_sampler import INTERVAL_S, TIMER_SLACK_NS, HostSampler
+from service.units import NS_PER_S
+
+
+def wait_for_counters(sampler: HostSampler) -> None:
+    deadline_s = time.monotonic() + 10
+    while sampler.counters() is None:
+        assert time.monotonic() < deadline_s
+        threading.Event().wait(0.001)
+
+
+def test_it_keeps_counters_and_ends_when_told() -> None:
+    sampler = HostSampler()
+    assert sampler.counters() is None
+    sampler.start()
+    wait_for_counters(sampler)
+    sampler.stop()
+    sampler.stop()
+    assert "host-sampler" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_where_the_scheduler_tells_nothing_no_wait_is_measured(tmp_path: Path) -> None:
+    sampler = HostSampler(root=tmp_path)
+    sampler.start()
+    wait_for_counters(sampler)
+    sampler.stop()
+    counters = sampler.counters()
+    assert counters is not None
+    assert (counters.interpreter_waits, counters.interpreter_wait_ns) == (None, None)
+
+
+def test_lateness_beyond_slack_and_scheduler_is_the_wait_for_the_interpreter(tmp_path: Path, monkeypatch) -> None:
+    delays = iter([0, 300_000])
+    monkeypatch.setattr("service.telemetry.host_sampler._delay_ns", lambda schedstat: next(delays))
+    times = iter([0, int(INTERVAL_S * NS_PER_S) + TIMER_SLACK_NS + 300_000 + 777])
+    sampler = HostSampler(root=tmp_path, clock=lambda: next(times))
+    monkeypatch.setattr(sampler._is_stopping, "wait", lambda timeout: False)
+    assert sampler._look(None) is False
+    assert (sampler._waits, sampler._wait_ns) == (1, 777)
