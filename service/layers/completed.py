@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from service.layers.flops import flops
-from service.layers.onnx_graph import OnnxGraph, is_region, region_flops
+from service.layers.onnx_graph import GraphNode, OnnxGraph, is_region, region_flops
 from service.runtime.layer_trace import MATRIX_KINDS, Operand, Operation, OperationKind, TracedLayer
 
 
@@ -22,20 +22,26 @@ def completed(layers: Sequence[TracedLayer], graph: OnnxGraph, dtype: str) -> tu
         graph: the model, in the bucket's shapes.
         dtype: that regions compute in: what the plan was built for; empty if that is not known.
     """
-    named = {node for layer in layers for node in layer.operation.origin}
-    return tuple(replace(layer, operation=_completed(layer.operation, graph, named, dtype)) for layer in layers)
+    taken = {node for layer in layers for node in layer.operation.origin}
+    is_only = sum(_is_unknown_region(layer.operation) for layer in layers) == 1
+    found = []
+    for layer in layers:
+        operation = layer.operation
+        if _is_unknown_region(operation):
+            nodes = graph.region(operation.name, taken, is_only=is_only)
+            taken.update(node.name for node in nodes)
+            operation = _region(operation, nodes, dtype)
+        elif operation.kind in MATRIX_KINDS and operation.origin and flops(operation) is None:
+            operation = replace(operation, known_flops=graph.flops_of(operation.origin))
+        found.append(replace(layer, operation=operation))
+    return tuple(found)
 
 
-def _completed(operation: Operation, graph: OnnxGraph, named: set[str], dtype: str) -> Operation:
-    if operation.kind is OperationKind.UNKNOWN and is_region(operation.name):
-        return _region(operation, graph, named, dtype)
-    if operation.kind in MATRIX_KINDS and operation.origin and flops(operation) is None:
-        return replace(operation, known_flops=graph.flops_of(operation.origin))
-    return operation
+def _is_unknown_region(operation: Operation) -> bool:
+    return operation.kind is OperationKind.UNKNOWN and is_region(operation.name)
 
 
-def _region(operation: Operation, graph: OnnxGraph, named: set[str], dtype: str) -> Operation:
-    nodes = graph.region(operation.name, named)
+def _region(operation: Operation, nodes: tuple[GraphNode, ...], dtype: str) -> Operation:
     if not nodes:
         return operation
     weights = Operand((sum(node.weight_count for node in nodes),), dtype)

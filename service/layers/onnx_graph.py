@@ -37,6 +37,8 @@ _GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 _REGION = re.compile(r"ForeignNode\[(?P<first>.+?)\.\.\.(?P<last>.+)\]")
 
+_JOINED = " + "
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,11 +50,13 @@ class GraphNode:
         name: the node's.
         flops: of a convolution or a matrix product; 0 of all others, None where its shapes are not known.
         weight_count: numbers of the model's own that it reads, and no other node.
+        constants: names of what it reads of the model's own.
     """
 
     name: str
     flops: float | None
     weight_count: int = 0
+    constants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +77,38 @@ class OnnxGraph:
         known = [by_name[name].flops for name in names if name in by_name]
         return None if not known or len(known) < len(list(names)) else _total(known)
 
-    def region(self, name: str, elsewhere: Collection[str]) -> tuple[GraphNode, ...]:
-        """The nodes of a layer that is a part of the network; empty where its ends are not the model's.
+    def region(self, name: str, elsewhere: Collection[str], *, is_only: bool) -> tuple[GraphNode, ...]:
+        """The nodes of a layer that is a part of the network.
+
+        TensorRT names the first and the last of its own layers in it. Either may be several nodes, joined with ` + `,
+        the first one also a constant, which then stands for the node that reads it, or one that TensorRT made up. Then
+        the region begins where those before it ended, or with the model; its end must be known if it has neighbours.
 
         Args:
             name: the layer's, `{ForeignNode[first...last]}`.
-            elsewhere: nodes that other layers came from: what lies between in the file need not lie within.
+            elsewhere: nodes that other layers came from, and those of the regions before: what lies between in the file
+                need not lie within.
+            is_only: whether no other layer is such a part.
+
+        Returns:
+            Nothing if the end is not known where it must be.
         """
         ends = _REGION.search(name)
-        names = [node.name for node in self.nodes]
-        if ends is None or ends["first"] not in names or ends["last"] not in names:
+        if ends is None:
             return ()
-        first, last = names.index(ends["first"]), names.index(ends["last"])
+        first = next((place for part in ends["first"].split(_JOINED) if (place := self._place(part)) is not None), 0)
+        last = next(
+            (place for part in reversed(ends["last"].split(_JOINED)) if (place := self._place(part)) is not None),
+            len(self.nodes) - 1 if is_only else -1,
+        )
         return tuple(node for node in self.nodes[first : last + 1] if node.name not in elsewhere)
+
+    def _place(self, name: str) -> int | None:
+        """Of the node of that name, or of the first one that reads the constant of that name."""
+        for index, node in enumerate(self.nodes):
+            if name == node.name or name in node.constants:
+                return index
+        return None
 
 
 def is_region(name: str) -> bool:
@@ -131,6 +154,7 @@ def _graph(model: ModelProto) -> OnnxGraph:
             node.name or (node.output[0] if node.output else ""),
             _node_flops(node, dims),
             0 if node.op_type in _GATHERS else sum(weights[name] for name in node.input if readers[name] == 1),
+            tuple(name for name in node.input if name in weights),
         )
         for node in graph.node
     )

@@ -20,7 +20,7 @@ from tests.doubles import onnx_models
 BLOCK = OnnxGraph(
     (
         GraphNode("/gather", 0.0),
-        GraphNode("/query", 100.0, 16),
+        GraphNode("/query", 100.0, 16, ("weights",)),
         GraphNode("/scores", 30.0),
         GraphNode("/pool", None),
         GraphNode("/head", 5.0, 8),
@@ -55,8 +55,8 @@ def test_products_in_the_bucket_s_shapes(tmp_path: Path) -> None:
     graph = read_graph(attention_model(tmp_path / "m.onnx"), {"ids": (2, 8)})
     assert graph is not None
     assert graph.nodes == (
-        GraphNode("/gather", 0.0, 0),
-        GraphNode("/query", 2.0 * 16 * 4 * 4, 16),
+        GraphNode("/gather", 0.0, 0, ("table",)),
+        GraphNode("/query", 2.0 * 16 * 4 * 4, 16, ("weights",)),
         GraphNode("turned", 0.0),
         GraphNode("/scores", 2.0 * 2 * 8 * 8 * 4),
     )
@@ -86,19 +86,32 @@ def test_a_file_that_is_no_model_is_logged(tmp_path: Path, caplog: pytest.LogCap
     assert "m.onnx cannot be read" in caplog.text
 
 
+ALL = ("/gather", "/query", "/scores", "/pool", "/head")
+
+
 @pytest.mark.parametrize(
     ("name", "elsewhere", "nodes"),
     [
-        (WHOLE, (), ("/gather", "/query", "/scores", "/pool", "/head")),
+        (WHOLE, (), ALL),
         (WHOLE, ("/pool", "/query"), ("/gather", "/scores", "/head")),
-        ("{ForeignNode[/query.../scores]} [profile 1]", (), ()),
         ("{ForeignNode[/query.../scores]}", (), ("/query", "/scores")),
-        ("{ForeignNode[weights.../scores]}", (), ()),
+        ("{ForeignNode[weights.../scores]}", (), ("/query", "/scores")),
+        ("{ForeignNode[weights + (Unnamed Layer* 3) [Shuffle].../scores]}", (), ("/query", "/scores")),
+        ("{ForeignNode[(Unnamed Layer* 3) [Shuffle].../scores]}", ("/gather",), ("/query", "/scores")),
+        ("{ForeignNode[/query.../scores + /pool]}", (), ("/query", "/scores", "/pool")),
+        ("{ForeignNode[/pool...(Unnamed Layer* 9) [Softmax]]}", (), ("/pool", "/head")),
+        ("{ForeignNode[/head.../gather]}", (), ()),
         ("/query", (), ()),
     ],
 )
 def test_regions(name: str, elsewhere: tuple[str, ...], nodes: tuple[str, ...]) -> None:
-    assert tuple(node.name for node in BLOCK.region(name, elsewhere)) == nodes
+    assert tuple(node.name for node in BLOCK.region(name, elsewhere, is_only=True)) == nodes
+
+
+def test_between_neighbours_a_region_s_end_must_be_known() -> None:
+    name = "{ForeignNode[/query...(Unnamed Layer* 9) [Softmax]]}"
+    assert BLOCK.region(name, (), is_only=False) == ()
+    assert BLOCK.region("{ForeignNode[(Unnamed).../query]}", (), is_only=False) == BLOCK.nodes[:2]
 
 
 def test_what_is_a_region() -> None:
@@ -153,6 +166,19 @@ def test_a_region_and_an_attention_are_completed() -> None:
     assert region.operation.origin == ("/gather", "/head")
     assert pool.operation.known_flops is None
     assert flops(mha.operation) == 130.0
+
+
+def test_regions_one_after_another_share_no_node() -> None:
+    layers = completed(
+        [
+            traced("{ForeignNode[(made up).../query]}", OperationKind.UNKNOWN),
+            traced("{ForeignNode[(made up).../scores]}", OperationKind.UNKNOWN),
+        ],
+        BLOCK,
+        "FP16",
+    )
+    assert [layer.operation.origin for layer in layers] == [("/gather", "/query"), ("/scores", "/scores")]
+    assert [flops(layer.operation) for layer in layers] == [100.0, 30.0]
 
 
 def test_what_the_graph_does_not_tell_stays_unknown() -> None:
