@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.buckets import Bucket
 from service.diagnosis.bucket_sets import CostCurve, best_sizes, total_cost_s
-from service.diagnosis.observed import MIN_REPLAYED, device_time_s, rows_per_batch
+from service.diagnosis.observed import MIN_REPLAYED, costs_of_main_form, device_time_s, rows_per_batch
 from service.telemetry.snapshot import MetricsSnapshot
 
 MOST_SIZES = 8
@@ -34,8 +34,9 @@ class AlternativeSizes:
 
 def cost_curve(snapshot: MetricsSnapshot) -> CostCurve | None:
     """Seconds by volume: the cost table, and what probe P5 tried beside it."""
-    measured = [(bucket.volume, cost_s) for bucket, cost_s in snapshot.costs_s.items()]
-    measured += [(bucket.volume, cost.value) for bucket, cost in snapshot.probes.other_costs.items()]
+    measured = [(bucket.volume, cost_s) for bucket, cost_s in costs_of_main_form(snapshot).items()]
+    forms, others = {use.bucket.form for use in snapshot.buckets}, snapshot.probes.other_costs
+    measured += [(bucket.volume, cost.value) for bucket, cost in others.items() if {bucket.form} == forms]
     return CostCurve.of(measured)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.diagnosis.finding import Gain, GainLabel, GainMetric
-from service.diagnosis.observed import batch_count, device_time_s, present_policy
-from service.diagnosis.queueing import AffineCost, affine_cost, mean_latency_s
+from service.diagnosis.observed import effective_cost, rows_per_batch
+from service.diagnosis.queueing import AffineCost, mean_latency_s
 from service.diagnosis.stations import StationLoad, is_device_saturated, limiter, load_of, resources
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
@@ -111,17 +111,11 @@ def device_gain(
 
 def _saved_with_waits(snapshot: MetricsSnapshot, saved: float, *, is_per_batch: bool) -> float:
     """Share of waiting and computing that goes away if every batch takes `saved` less of its time; 0 if not known."""
-    total_s, batches = device_time_s(snapshot), batch_count(snapshot)
-    dims = {use.bucket.dims for use in snapshot.buckets}
-    policy = present_policy(snapshot)
-    cost = affine_cost(snapshot.costs_s, next(iter(dims))) if len(dims) == 1 else None
-    if policy is None or cost is None or cost.fixed_s <= 0.0 or not total_s or not batches:
+    cost, rows = effective_cost(snapshot), rows_per_batch(snapshot)
+    if cost is None or cost.fixed_s <= 0.0 or rows is None:
         return 0.0
     then = cost.scaled(1.0 - saved)
     if is_per_batch:
-        then = AffineCost(max(0.0, cost.fixed_s - saved * total_s / batches), cost.row_s)
-    # Lanes side by side serve as one that is so many times as fast, less what they slow each other.
-    share = policy.lane_slowdown / policy.lanes
-    now_s = mean_latency_s(snapshot.rows_per_s, cost.scaled(share))
-    then_s = mean_latency_s(snapshot.rows_per_s, then.scaled(share))
+        then = AffineCost(max(0.0, cost.fixed_s - saved * (cost.fixed_s + cost.row_s * rows)), cost.row_s)
+    now_s, then_s = mean_latency_s(snapshot.rows_per_s, cost), mean_latency_s(snapshot.rows_per_s, then)
     return 0.0 if now_s is None or then_s is None else 1.0 - then_s / now_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from service.buckets import Bucket, Form
+from service.diagnosis.queueing import AffineCost, affine_cost
 from service.diagnosis.replay import ReplayPolicy, Upstream
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
@@ -60,6 +62,15 @@ def slowness_in_traffic(snapshot: MetricsSnapshot) -> float:
     return figures.busy_s / sum(costs_s)
 
 
+def costs_of_main_form(snapshot: MetricsSnapshot) -> dict[Bucket, float]:
+    """The cost table of the form that most rows came in: no batch mixes forms, and arrivals do not tell theirs."""
+    rows = dict.fromkeys(Form, 0)
+    for use in snapshot.buckets:
+        rows[use.bucket.form] += use.rows
+    main = max(Form, key=lambda form: rows[form])
+    return {bucket: cost_s for bucket, cost_s in snapshot.costs_s.items() if bucket.form is main}
+
+
 def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
     """The server as a replay knows it; None without a cost table.
 
@@ -67,7 +78,8 @@ def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
     n times where nobody measured. On a CPU batches are as much slower, or quicker, as they were in traffic than when
     they were timed.
     """
-    if not snapshot.costs_s:
+    costs_s = costs_of_main_form(snapshot)
+    if not costs_s:
         return None
     lanes = snapshot.device.lanes if snapshot.device else 1
     rates = snapshot.probes.lane_rates
@@ -79,13 +91,26 @@ def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
         servers = snapshot.stations[Station.DEVICE].servers if Station.DEVICE in snapshot.stations else 1
         slowdown = max(1.0, lanes / servers)
     return ReplayPolicy(
-        costs_s=snapshot.costs_s,
+        costs_s=costs_s,
         lanes=lanes,
         max_delay_s=snapshot.model.max_queue_delay_s,
         lane_slowdown=slowdown,
         upstream=tuple(
-            Upstream(figures.busy_s / figures.rows, figures.servers)
+            Upstream(figures.busy_s / max(figures.rows, snapshot.requests.rows), figures.servers)
             for station in (Station.EVENT_LOOP, Station.THREAD_POOL)
             if (figures := snapshot.stations.get(station)) and figures.rows
         ),
     )
+
+
+def effective_cost(snapshot: MetricsSnapshot) -> AffineCost | None:
+    """The line through the costs of batches as the lanes together run them; None where shapes differ, or of one size.
+
+    Lanes side by side serve as one that is so many times as fast, less what they slow each other.
+    """
+    policy = present_policy(snapshot)
+    dims = {use.bucket.dims for use in snapshot.buckets}
+    if policy is None or len(dims) != 1:
+        return None
+    cost = affine_cost(policy.costs_s, next(iter(dims)))
+    return None if cost is None else cost.scaled(policy.lane_slowdown / policy.lanes)

@@ -177,9 +177,9 @@ def _layers() -> _Schema:
 
 
 def _peaks() -> _Schema:
+    by_type: _Schema = {"type": "object", "additionalProperties": KNOWN_OR_NULL}
     return _object(
-        flops_per_s={"type": "object", "additionalProperties": KNOWN_OR_NULL}
-        | {"description": "By data type; multiplications and additions counted apart."},
+        flops_per_s=by_type | {"description": "By data type; multiplications and additions counted apart."},
         bytes_per_s=KNOWN_OR_NULL | {"description": "Device memory read and written."},
         empty_kernel_s=KNOWN_OR_NULL,
         cache_bytes=COUNT | {"description": "What fits it may run faster than the memory allows."},

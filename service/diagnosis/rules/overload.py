@@ -21,8 +21,8 @@ from service.diagnosis.finding import (
 )
 from service.diagnosis.gains import latency_gain
 from service.diagnosis.misconceptions import BUSY_IS_NOT_LOADED, QUEUE_IS_A_SYMPTOM
-from service.diagnosis.observed import refused_share, waiting_share
-from service.diagnosis.queueing import affine_cost, mean_latency_s
+from service.diagnosis.observed import effective_cost, refused_share, waiting_share
+from service.diagnosis.queueing import mean_latency_s
 from service.diagnosis.stations import StationLoad, limiter, load_of, station_loads
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
@@ -99,8 +99,7 @@ def _is_growing(snapshot: MetricsSnapshot) -> bool:
 def _gain(snapshot: MetricsSnapshot, device: StationLoad) -> Gain | None:
     """The mean latency at a comfortable load, by the closed form; at most all of the waiting goes away."""
     backlog_s, compute_s = snapshot.stage_s(Stage.BACKLOG), snapshot.stage_s(Stage.COMPUTE)
-    busiest = max(snapshot.buckets, key=lambda use: use.rows, default=None)
-    cost = affine_cost(snapshot.costs_s, busiest.bucket.dims) if busiest else None
+    cost = effective_cost(snapshot)
     if backlog_s is None:
         return None
     if cost is None or compute_s is None:

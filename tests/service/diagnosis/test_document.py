@@ -99,7 +99,7 @@ def test_what_to_verify_names_the_call():
     first = document["findings"][0]
     assert first["class"] == "launch-bound"
     assert (
-        "GET /diagnose?model=resnet50&since=a1: latency_mean must fall by 21.7 % (7.0 % to 25.7 %)" in first["verify"]
+        "GET /diagnose?model=resnet50&since=a1: latency_mean must fall by 17.4 % (7.0 % to 20.5 %)" in first["verify"]
     )
     assert all(finding["verify"] == "" for finding in document["findings"][1:])
 

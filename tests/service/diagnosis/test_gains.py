@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.buckets import Bucket, Form
 from service.diagnosis.finding import Gain, GainLabel, GainMetric
 from service.diagnosis.gains import (
     amdahl,
@@ -16,11 +17,12 @@ from service.diagnosis.gains import (
     throughput_gain,
     throughput_without,
 )
+from service.diagnosis.observed import effective_cost
 from service.diagnosis.stations import limiter, station_loads
 from service.telemetry.snapshot_load import Stage, Station
 from service.telemetry.snapshot_probes import Interval
 from tests.doubles.faults import saturated
-from tests.doubles.snapshots import bare, healthy, requests, stations
+from tests.doubles.snapshots import BATCH_SIZES, bare, bucket_use, cost_s, healthy, requests, stations
 
 LOADS = station_loads(healthy())
 SHARES = st.floats(0.0, 1.0)
@@ -134,6 +136,22 @@ def test_a_device_without_anything_to_save_is_not_infinitely_fast():
     gain = device_gain(saturated(), loads, Interval(2.0, 1.0, 3.0), GainLabel.UPPER_BOUND)
     assert gain is not None
     assert gain.value <= 99.0 + 1e-9
+
+
+def test_forms_are_not_mixed():
+    """Media that cost ten times as much, and that hardly anybody sends, change nothing."""
+    media = {Bucket(size, (), Form.MEDIA): 10 * cost_s(size) for size in BATCH_SIZES}
+    both = healthy(costs_s=dict(healthy().costs_s) | media)
+    saved = Interval.exactly(0.5)
+    assert device_gain(both, LOADS, saved, GainLabel.MEASURED) == device_gain(
+        healthy(), LOADS, saved, GainLabel.MEASURED
+    )
+    assert effective_cost(both) == effective_cost(healthy())
+
+
+def test_no_line_is_laid_through_costs_of_different_shapes():
+    shapes = (bucket_use(Bucket(8, (10,)), 10, 80), bucket_use(Bucket(8, (20,)), 10, 80))
+    assert effective_cost(healthy(buckets=shapes)) is None
 
 
 def test_saved_makes_gains_comparable():
