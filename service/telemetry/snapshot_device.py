@@ -77,7 +77,7 @@ class DeviceFigures:
     Attributes:
         lanes: of the model.
         lane_depth: batches that a lane may hold at once.
-        lanes_busy_mean: mean number of lanes that hold a batch on the device while one at least does.
+        lanes_busy_mean: mean number of lanes that compute a batch while one at least does.
         pageable_copies: copies from or to memory that is not page-locked.
         pageable_bytes: their bytes.
         hot_allocations: allocations of device or pinned memory after the model was ready.

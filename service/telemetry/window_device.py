@@ -103,10 +103,21 @@ def device_figures(span: Span) -> DeviceFigures:
     """
     source = ends(span)[1].source
     if not is_on_device(span):
-        return DeviceFigures(lanes=source.lanes, lane_depth=source.lane_depth)
+        return DeviceFigures(lanes=source.lanes, lane_depth=source.lane_depth, lanes_busy_mean=_lanes_together(span))
     return DeviceFigures(
-        lanes=source.lanes, lane_depth=source.lane_depth, pageable_copies=0, pageable_bytes=0, shape_switches=0
+        lanes=source.lanes,
+        lane_depth=source.lane_depth,
+        lanes_busy_mean=_lanes_together(span),
+        pageable_copies=0,
+        pageable_bytes=0,
+        shape_switches=0,
     )
+
+
+def _lanes_together(span: Span) -> float | None:
+    """Mean number of batches that were computed side by side, while one at least was."""
+    first, last = (moment.figures.batches.computing.busy_ns for moment in ends(span))
+    return lane_stage_ns(span, "compute") / (last - first) if last > first else None
 
 
 def gpu_window(span: Span) -> GpuWindow | None:

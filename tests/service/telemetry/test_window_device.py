@@ -101,6 +101,23 @@ def test_lanes(backend, depth, pageable, switches):
     assert (figures.lanes, figures.lane_depth) == (3, depth)
     assert (figures.pageable_copies, figures.shape_switches) == (pageable, switches)
     assert figures.hot_allocations is None
+    assert figures.lanes_busy_mean is None
+
+
+def test_lanes_that_compute_side_by_side():
+    """70 ms each: two lanes that overlap by 35 ms compute during 105 ms, alone one computes during 70."""
+    server = WatchedServer()
+    model = server.add(lanes=2)
+    server.pass_seconds(1)
+    model.run_batch(10.5, lane=0)
+    server.pass_seconds(1)
+    alone = device_figures(server.history.span("m", 60.0))
+    model.run_batch(11.500, lane=0)
+    model.run_batch(11.535, lane=1)
+    server.pass_seconds(1)
+    both = device_figures(server.history.span("m", 60.0))
+    assert alone.lanes_busy_mean == pytest.approx(1.0)
+    assert both.lanes_busy_mean == pytest.approx((70 + 140) / (70 + 105))
 
 
 def test_the_gpu_s_clock_while_it_worked():
