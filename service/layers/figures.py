@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from service.buckets import Bucket
 from service.layers.flops import flops
-from service.layers.tactics import is_aligned, uses_tensor_cores
+from service.layers.tactics import could_use_tensor_cores, is_aligned, uses_tensor_cores
 from service.layers.traffic import nbytes
-from service.runtime.layer_trace import MATRIX_KINDS, LayerTrace, OperationKind, TracedLayer
+from service.runtime.layer_trace import LayerTrace, OperationKind, TracedLayer
 from service.telemetry.snapshot_device import LayerFigures, LayerProfile
 
 _REFORMATS = frozenset({OperationKind.REFORMAT, OperationKind.QUANTIZE})
@@ -36,7 +36,7 @@ def layer_figures(layer: TracedLayer) -> LayerFigures:
         tactic=operation.tactic,
         origin=operation.origin,
         is_reformat=operation.kind in _REFORMATS,
-        is_matrix_product=operation.kind in MATRIX_KINDS,
+        is_matrix_product=could_use_tensor_cores(operation),
         is_tensor_core=uses_tensor_cores(operation),
         is_aligned=is_aligned(operation),
     )

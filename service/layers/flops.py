@@ -71,28 +71,37 @@ def _deconvolution(operation: Operation) -> float | None:
 
 
 def _matrix_product(operation: Operation) -> float | None:
-    factors = [each for each in (*operation.inputs, *operation.weights) if len(each.dims) > 1]
+    """By the first input and the weights or, without such, the second input: others, such as residuals, come behind."""
+    factors = [each for each in operation.inputs if len(each.dims) > 1]
     if not factors:
         return None
-    written, left = _elements(operation.outputs[0]), factors[0]
+    left, written = factors[0], _elements(operation.outputs[0])
+    weights = next((each for each in operation.weights if len(each.dims) > 1), None)
+    if weights is None and operation.weights:
+        return _product(written, left, None, _elements(operation.weights[0]), batch=1)
+    if weights is not None:
+        return _product(written, left, weights, _elements(weights), batch=1)
     if len(factors) == 1:
         # Weights that the runtime has packed are not told: then the last extent of the other factor is summed over.
-        return 2.0 * written * left.dims[-1] if not operation.weights else _by_flat_weights(operation, left)
+        return 2.0 * written * left.dims[-1]
     right = factors[1]
-    is_shared = right in operation.weights or len(right.dims) == 2
-    batch = 1 if is_shared else math.prod(operation.outputs[0].dims[:-2])
-    square = _elements(left) * _elements(right) / (written * batch) if written else 0.0
-    depth = math.sqrt(square)
-    if abs(depth - round(depth)) > _NEAR * max(1.0, depth):
-        return None
-    return 2.0 * written * round(depth)
+    batch = 1 if len(right.dims) == 2 else math.prod(operation.outputs[0].dims[:-2])
+    return _product(written, left, right, _elements(right), batch=batch)
 
 
-def _by_flat_weights(operation: Operation, left: Operand) -> float | None:
-    """Of weights whose number of elements alone is told: |B| = k n and |A| = m k."""
-    written, weights = _elements(operation.outputs[0]), operation.weights[0]
-    depth = math.sqrt(_elements(left) * _elements(weights) / written) if written else 0.0
-    return 2.0 * written * round(depth) if abs(depth - round(depth)) <= _NEAR * max(1.0, depth) else None
+def _product(written: int, left: Operand, right: Operand | None, right_elements: int, *, batch: int) -> float | None:
+    """None where k is not a whole number, or none that the factors have: one of them is not what it was taken for."""
+    if written == 0:
+        return 0.0
+    depth = math.sqrt(_elements(left) * right_elements / (written * batch))
+    whole = round(depth)
+    is_there = whole in _runs(left.dims) and (right is None or whole in _runs(right.dims))
+    return 2.0 * written * whole if is_there and abs(depth - whole) <= _NEAR * depth else None
+
+
+def _runs(dims: tuple[int, ...]) -> set[int]:
+    """Extents that reshaping may have cut: products of neighbouring ones."""
+    return {math.prod(dims[first:last]) for first in range(len(dims)) for last in range(first + 1, len(dims) + 1)}
 
 
 def _attention(operation: Operation) -> float | None:

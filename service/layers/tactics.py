@@ -23,10 +23,23 @@ _XMMA = re.compile(r"xmma_(?:fprop|dgrad|wgrad|gemm|deconv)\w*?_(?:f16|bf16|i8|e
 _MULTIPLES: Mapping[str, int] = {"FP16": 8, "BF16": 8, "INT8": 16, "FP8": 16}
 """What NVIDIA's guides ask of channels for tensor cores: 16 bytes of one operand."""
 
+_LEAST_GROUP = 8
+
+
+def could_use_tensor_cores(operation: Operation) -> bool:
+    """Whether a layer is a product that tensor cores can run.
+
+    A convolution whose groups have few channels each is none, such as a depthwise one: there is no matrix to multiply.
+    """
+    if operation.kind not in MATRIX_KINDS:
+        return False
+    fed = operation.inputs[0].dims if operation.inputs else ()
+    return operation.groups == 1 or len(fed) < 2 or fed[1] // operation.groups >= _LEAST_GROUP
+
 
 def uses_tensor_cores(operation: Operation) -> bool | None:
     """Whether a product's kernel uses them; None if it is no product, or its tactic does not say."""
-    if operation.kind not in MATRIX_KINDS:
+    if not could_use_tensor_cores(operation):
         return None
     if _PLAIN.search(operation.tactic):
         return False
@@ -40,7 +53,7 @@ def is_aligned(operation: Operation) -> bool | None:
     or dims are not known.
     """
     multiple = _MULTIPLES.get(operation.dtype)
-    if operation.kind not in MATRIX_KINDS or multiple is None or not operation.inputs or not operation.outputs:
+    if not could_use_tensor_cores(operation) or multiple is None or not operation.inputs or not operation.outputs:
         return None
     both = (operation.inputs[0].dims, operation.outputs[0].dims)
     if any(len(dims) < 2 or min(dims) < 0 for dims in both):

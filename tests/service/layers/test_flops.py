@@ -46,7 +46,14 @@ FIRST_LAYER = 2 * 8 * 64 * 112 * 112 * 3 * 7 * 7
         (made(PRODUCT, [fp16(8, 12, 64, 32), fp16(8, 12, 64, 32)], fp16(8, 12, 64, 64)), 2 * 8 * 12 * 64 * 64 * 32),
         (made(PRODUCT, [fp16(8, 2048)], fp16(8, 1000), weights=(fp16(2048 * 1000), fp16(1000))), 2 * 8 * 2048 * 1000),
         (made(PRODUCT, [fp16(8, 2048)], fp16(8, 1000)), 2 * 8 * 2048 * 1000),
+        # A residual that is added behind the product is no factor.
+        (
+            made(PRODUCT, [fp16(64, 32), fp16(64, 16)], fp16(64, 16), weights=(fp16(32, 16), fp16(16))),
+            2 * 64 * 32 * 16,
+        ),
+        (made(PRODUCT, [fp16(8, 64, 4, 16)], fp16(8, 64, 96), weights=(fp16(64, 96),)), 2 * 8 * 64 * 64 * 96),
         (made(PRODUCT, [fp16(7, 5), fp16(3, 11)], fp16(7, 11)), None),
+        (made(PRODUCT, [fp16(4, 9), fp16(4, 9)], fp16(6, 6)), None),
         (made(PRODUCT, [fp16(8)], fp16(8)), None),
         (made(PRODUCT, [fp16(0, 4), fp16(4, 2)], fp16(0, 2)), 0),
         (made(ATTENTION, [fp16(2, 12, 128, 64)] * 3, fp16(2, 12, 128, 64)), 4 * 2 * 12 * 128 * 64 * 128),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from service.layers.tactics import is_aligned, uses_tensor_cores
+from service.layers.tactics import could_use_tensor_cores, is_aligned, uses_tensor_cores
 from service.runtime.layer_trace import Operand, Operation, OperationKind
 
 
@@ -44,6 +46,13 @@ def test_only_products_use_tensor_cores() -> None:
     pooling = Operation(name="a", word="", kind=OperationKind.POOLING, tactic="sm80_hmma_pooling")
     assert uses_tensor_cores(pooling) is None
     assert is_aligned(pooling) is None
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(1, True), (4, True), (8, False), (32, False)])
+def test_groups_of_few_channels_are_no_matrices(groups: int, expected: bool) -> None:
+    operation = replace(convolution("sm80_simt", channels=(32, 32)), groups=groups)
+    assert could_use_tensor_cores(operation) is expected
+    assert (uses_tensor_cores(operation), is_aligned(operation)) == ((False, True) if expected else (None, None))
 
 
 @pytest.mark.parametrize(
