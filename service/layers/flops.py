@@ -82,11 +82,19 @@ def _matrix_product(operation: Operation) -> float | None:
     if weights is not None:
         return _product(written, left, weights, _elements(weights), batch=1)
     if len(factors) == 1:
-        # Weights that the runtime has packed are not told: then the last extent of the other factor is summed over.
-        return 2.0 * written * left.dims[-1]
+        return _by_rows(operation.outputs[0], left)
     right = factors[1]
     batch = 1 if len(right.dims) == 2 else math.prod(operation.outputs[0].dims[:-2])
     return _product(written, left, right, _elements(right), batch=batch)
+
+
+def _by_rows(output: Operand, left: Operand) -> float | None:
+    """Where the runtime tells no weights: the output's last extent is n, its other ones m, and |A| = m k."""
+    rows = math.prod(output.dims[:-1])
+    if not rows or _elements(left) % rows:
+        return None
+    depth = _elements(left) // rows
+    return 2.0 * _elements(output) * depth if depth in _runs(left.dims) else None
 
 
 def _product(written: int, left: Operand, right: Operand | None, right_elements: int, *, batch: int) -> float | None:

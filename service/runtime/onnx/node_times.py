@@ -7,6 +7,7 @@ Names are those after ONNX Runtime's own fusions, and say the ONNX node that a f
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,12 +142,17 @@ def _convolution_weights(inputs: Sequence[Operand], outputs: Sequence[Operand]) 
 
 
 def _factors(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """The factors and, where weights were packed, those as they must have been: k of the one, n of the product."""
-    if not inputs or not outputs or not inputs[0].dims or not outputs[0].dims:
-        return tuple(inputs), ()
+    """The factors and, where weights were packed, those as they must have been.
+
+    An output of m rows and n columns, and a factor of m k numbers, whichever way it lies, need weights of k n.
+    """
     if len(inputs) > 1 and len(inputs[1].dims) > 1:
         return tuple(inputs), ()
-    packed = Operand((inputs[0].dims[-1], outputs[0].dims[-1]), inputs[0].dtype)
+    columns = outputs[0].dims[-1] if outputs and outputs[0].dims else 0
+    rows = math.prod(outputs[0].dims) // columns if columns else 0
+    if not inputs or not rows or math.prod(inputs[0].dims) % rows:
+        return tuple(inputs), ()
+    packed = Operand((math.prod(inputs[0].dims) // rows, columns), inputs[0].dtype)
     return tuple(inputs[:1]), (packed, *inputs[1:])
 
 

@@ -52,6 +52,7 @@ FIRST_LAYER = 2 * 8 * 64 * 112 * 112 * 3 * 7 * 7
             2 * 64 * 32 * 16,
         ),
         (made(PRODUCT, [fp16(8, 64, 4, 16)], fp16(8, 64, 96), weights=(fp16(64, 96),)), 2 * 8 * 64 * 64 * 96),
+        (made(PRODUCT, [fp16(3, 7)], fp16(2, 5)), None),
         (made(PRODUCT, [fp16(7, 5), fp16(3, 11)], fp16(7, 11)), None),
         (made(PRODUCT, [fp16(4, 9), fp16(4, 9)], fp16(6, 6)), None),
         (made(PRODUCT, [fp16(8)], fp16(8)), None),
