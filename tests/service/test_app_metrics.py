@@ -117,3 +117,19 @@ async def test_models_on_the_cpu_never_ask_nvml(tmp_path: Path, nvml: FakeNvml) 
         found = await samples(server)
     assert not [name for name, _ in found if name.startswith("inferlane_gpu")]
     assert nvml.calls == []
+
+
+async def test_a_plan_is_diagnosed_by_its_device_s_own_clock(
+    repository: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.telemetry.history.INTERVAL_S", 0.01)
+    async with running(repository) as server:
+        await asyncio.sleep(0.05)
+        for _ in range(3):
+            assert (await server.request("POST", INFER, json={"inputs": [TENSOR]})).status_code == 200
+        document = (await server.request("GET", "/diagnose")).json()
+    assert document["model"]["backend"] == "tensorrt"
+    assert {"h2d", "device", "d2h"} <= set(document["stations"])
+    assert {document["stations"][name]["within"] for name in ("h2d", "device", "d2h")} == {None}
+    (bucket,) = document["buckets"]
+    assert (bucket["replays"], bucket["eager_runs"], bucket["miss_reason"]) == (3, 0, None)
