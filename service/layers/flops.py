@@ -91,7 +91,9 @@ def _matrix_product(operation: Operation) -> float | None:
 def _by_rows(output: Operand, left: Operand) -> float | None:
     """Where the runtime tells no weights: the output's last extent is n, its other ones m, and |A| = m k."""
     rows = math.prod(output.dims[:-1])
-    if not rows or _elements(left) % rows:
+    if rows == 0:
+        return 0.0
+    if _elements(left) % rows:
         return None
     depth = _elements(left) // rows
     return 2.0 * _elements(output) * depth if depth in _runs(left.dims) else None
