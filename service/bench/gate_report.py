@@ -9,7 +9,7 @@ from rich.table import Table
 
 from service.bench.compare import Change, Comparison, Verdict
 from service.bench.gate import GateResult, Outcome
-from service.bench.recording import Place, PlaceKind
+from service.bench.recording import BATCH, Place, PlaceKind
 
 _STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "green", Verdict.SAME: "", Verdict.UNKNOWN: "yellow"}
 _FEW = 8
@@ -52,6 +52,11 @@ def notes(result: GateResult) -> Iterator[str]:
         yield f"note: only the baseline has {_listed(comparison.gone)}"
     if comparison.new:
         yield f"note: the baseline lacks {_listed(comparison.new)}"
+    if hidden := _hidden(comparison, result.tolerance.min_slowdown):
+        yield (
+            f"warning: {hidden.place} may take {hidden.ratio.high:.2f} times as long, for noise hides as much; a quiet "
+            "machine tells more, then a longer --duration and more --rounds"
+        )
     if comparison.of(Verdict.UNKNOWN):
         yield "note: of unknown places there is one value on either side, which cannot be told from noise"
 
@@ -108,6 +113,13 @@ def _shown(comparison: Comparison) -> Iterator[Change]:
         if change.verdict is Verdict.SAME and change.place.kind is PlaceKind.STAGE:
             yield change
     yield from comparison.of(Verdict.UNKNOWN)[::-1][:_FEW]
+
+
+def _hidden(comparison: Comparison, min_slowdown: float) -> Change | None:
+    """The whole batch of which least is known, where that is less than twice what counts."""
+    wholes = [change for change in comparison.of(Verdict.SAME) if change.place.name == BATCH]
+    widest = max(wholes, key=lambda change: change.ratio.high or 0.0, default=None)
+    return widest if widest and (widest.ratio.high or 0.0) > 1.0 + 2.0 * min_slowdown else None
 
 
 def _listed(places: Sequence[Place]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from service.bench.bootstrap import Ratio
 from service.bench.compare import Change, Comparison, Tolerance, Verdict
 from service.bench.gate import GateResult, Outcome
-from service.bench.gate_report import conclusion, to_dict
+from service.bench.gate_report import conclusion, notes, to_dict
 from service.bench.recording import BATCH, Place, PlaceKind, Recording
 from service.bench.reference import REFERENCE, SAMPLES, Reference, is_machine_slower, machine_ratio
 
@@ -65,3 +65,10 @@ def test_what_a_slower_machine_explains_is_undecided(
 
 def test_a_recording_alone_passes() -> None:
     assert GateResult(Recording({}), TOLERANCE).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(("high", "is_said"), [(1.19, False), (1.3, True)])
+def test_noise_that_hides_more_than_counts_is_said(high: float, is_said: bool) -> None:
+    change = Change(PLACE, 1e6, 1e6, Ratio(1.0, 0.9, high), Verdict.SAME)
+    told = list(notes(GateResult(Recording({}), TOLERANCE, Comparison((change,), (), ()))))
+    assert any(f"may take {high:.2f} times as long, for noise hides as much" in line for line in told) is is_said
