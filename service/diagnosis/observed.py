@@ -10,6 +10,10 @@ from service.telemetry.snapshot_load import Stage, Station
 
 TENSORRT = "tensorrt"
 
+LATE_LOOP_S = 0.01
+"""Lateness of the event loop, 99th percentile, above which the server is held up, by itself or by others (taxonomy
+class 18)."""
+
 MIN_REPLAYED = 200
 """Arrivals below which a replay says nothing of a 99th percentile."""
 
@@ -17,6 +21,11 @@ MIN_REPLAYED = 200
 def is_on_gpu(snapshot: MetricsSnapshot) -> bool:
     """Whether the model runs on a GPU; else there are no graphs, copies and clocks to speak of."""
     return snapshot.model.backend == TENSORRT
+
+
+def is_loop_late(snapshot: MetricsSnapshot) -> bool:
+    """Whether the event loop surely runs late; False where that was not recorded."""
+    return (snapshot.host.loop_lag_p99_s or 0.0) > LATE_LOOP_S
 
 
 def device_time_s(snapshot: MetricsSnapshot) -> float | None:

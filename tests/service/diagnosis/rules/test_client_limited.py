@@ -8,11 +8,12 @@ import pytest
 
 from service.diagnosis.finding import GainLabel, Verdict
 from service.diagnosis.rules.client_limited import examine
-from service.telemetry.snapshot_load import ClientFigures
+from service.telemetry.snapshot_load import ClientFigures, HostFigures
 from tests.doubles.faults import client_limited, saturated
 from tests.doubles.snapshots import around, bare, healthy, probes, stations
 
 CLOSED = client_limited()
+LATE = HostFigures(loop_lag_p99_s=0.1)
 
 
 def in_flight(std: float | None, client: ClientFigures | None = None):
@@ -48,6 +49,13 @@ def in_flight(std: float | None, client: ClientFigures | None = None):
             "costs of full batches",
             id="busy, perhaps with small batches",
         ),
+        pytest.param(
+            replace(CLOSED, host=LATE, probes=probes(http_rows_per_s=None)),
+            Verdict.UNVERIFIED,
+            "the event loop runs late",
+            id="held up",
+        ),
+        pytest.param(replace(CLOSED, host=LATE), Verdict.CONFIRMED, "in flight", id="late, but P10 saw it do more"),
         pytest.param(bare(), Verdict.UNVERIFIED, "not recorded", id="nothing recorded"),
     ],
 )
