@@ -140,7 +140,7 @@ def machine_peaks(backend: Backend, *, cpu_threads: int, kernel_cache: Path = KE
 
     Args:
         backend: the opened model.
-        cpu_threads: threads that a model on the CPU has.
+        cpu_threads: threads of ONNX Runtime, as for `open_backend`; measured with those of one lane.
         kernel_cache: folder that keeps compiled kernels.
 
     Raises:
@@ -149,7 +149,7 @@ def machine_peaks(backend: Backend, *, cpu_threads: int, kernel_cache: Path = KE
     """
     if backend.spec.platform == TENSORRT_PLATFORM:
         return _gpu_peaks(backend.spec.card.lanes.device, kernel_cache)
-    return _cpu_peaks(cpu_threads)
+    return _cpu_peaks(backend.spec.card.lanes.threads_per_lane or max(1, cpu_threads // backend.lane_count))
 
 
 @cache

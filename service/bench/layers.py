@@ -74,8 +74,7 @@ def bench_layers(
 
 def _peaks(backend: Backend, cpu_threads: int) -> tuple[MachinePeaks | None, str]:
     """Without them the layers' times are worth reading all the same."""
-    threads = backend.spec.card.lanes.threads_per_lane or cpu_threads
     try:
-        return machine_peaks(backend, cpu_threads=threads), ""
+        return machine_peaks(backend, cpu_threads=cpu_threads), ""
     except ServiceError as error:
         return None, error.message

@@ -11,7 +11,7 @@ import pytest
 from kernels.compile import Toolchain
 from service import backends
 from service.backends import machine_peaks, open_backend
-from service.cards import ModelCard
+from service.cards import LanesCard, ModelCard
 from service.errors import DeviceError
 from service.repository.layout import VersionFolder
 from service.runtime.trt.flavour import describe
@@ -47,6 +47,20 @@ def test_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine_peaks(backend, cpu_threads=3) is found
     assert machine_peaks(backend, cpu_threads=1).machine == "CPU, 1 thread"
     assert [call.args for call in measure.call_args_list] == [(3,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "threads"),
+    [(LanesCard(count=2), 4), (LanesCard(count=16), 1), (LanesCard(count=2, threads_per_lane=3), 3)],
+)
+def test_on_the_cpu_with_the_threads_of_a_lane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: LanesCard, threads: int
+) -> None:
+    measure = Mock(return_value=PEAKS)
+    monkeypatch.setattr("service.runtime.onnx.peaks.measure_cpu_peaks", measure)
+    version = VersionFolder("1", tmp_path, onnx_models.make_identity(tmp_path / "model.onnx"), None)
+    machine_peaks(open_backend(ModelCard(name="m", lanes=lanes), version, cpu_threads=8), cpu_threads=8)
+    measure.assert_called_once_with(threads)
 
 
 def test_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
