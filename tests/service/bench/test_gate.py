@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.bench.compare import MATERIAL
 from service.bench.gate import INTERLEAVED_TOLERANCE, SAVED_TOLERANCE, GateOptions, Outcome
 from service.cli import app
 from service.errors import InvalidInput, ServiceError
@@ -162,3 +164,14 @@ def test_the_tolerance_is_that_of_the_baseline_unless_it_is_said() -> None:
     assert GateOptions(against_repository=Path("x")).tolerance.min_slowdown == INTERLEAVED_TOLERANCE
     assert GateOptions(against=Path("x"), min_slowdown=0.2).tolerance.min_slowdown == 0.2
     assert not GateOptions().is_wanted
+
+
+def test_the_documentation_tells_the_statuses_and_tolerances_of_the_code() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "regression-gate.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| (\d) \| (.+) \|$", text, re.MULTILINE))
+    assert "nothing got slower" in told[str(Outcome.PASSED.value)]
+    assert "something got slower" in told[str(Outcome.SLOWER.value)]
+    assert "undecided" in told[str(Outcome.UNDECIDED.value)]
+    assert f"| counts from | {INTERLEAVED_TOLERANCE * 100:.0f} % | {SAVED_TOLERANCE * 100:.0f} % |" in text
+    assert f"`--rounds` ({GateOptions().rounds})" in text
+    assert f"at least {MATERIAL * 100:.0f} % of the batch" in text
