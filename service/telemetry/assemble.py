@@ -144,10 +144,12 @@ def _station(busy_ns: int, rows: int, servers: int = 1, within: Station | None =
 
 def host_figures(span: Span, cpu_count: float) -> HostFigures:
     """What kept the process from its cores, and its threads from the interpreter."""
-    lag_s = quantile_s(minus(span.last.loop_lag, span.first.loop_lag), 0.99)
+    lag = minus(span.last.loop_lag, span.first.loop_lag)
+    lag_s = quantile_s(lag, 0.99)
+    mean_lag_s = lag.sums[0] / lag.count() / NS_PER_S if lag.count() else None
     before, after = span.first.host, span.last.host
     if before is None or after is None or after.at_ns <= before.at_ns:
-        return HostFigures(cpu_count=cpu_count, loop_lag_p99_s=lag_s)
+        return HostFigures(cpu_count=cpu_count, loop_lag_p99_s=lag_s, loop_lag_mean_s=mean_lag_s)
     elapsed_ns = after.at_ns - before.at_ns
     pressure = _ratio(_grown(before, after, "pressure_ns"), elapsed_ns)
     stolen = _ratio(_grown(before, after, "stolen_ticks"), _grown(before, after, "all_ticks"))
@@ -155,6 +157,7 @@ def host_figures(span: Span, cpu_count: float) -> HostFigures:
     return HostFigures(
         cpu_count=cpu_count,
         loop_lag_p99_s=lag_s,
+        loop_lag_mean_s=mean_lag_s,
         gil_wait_ratio=None if _is_crowded(pressure, stolen) else _interpreter_wait(before, after),
         throttled_period_ratio=periods,
         throttled_time_ratio=_held_back(_grown(before, after, "throttled_ns"), elapsed_ns, periods),

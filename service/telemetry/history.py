@@ -171,7 +171,7 @@ class History:
     def now(self) -> Moment:
         """The present moment, which is not kept."""
         senses = self._senses
-        at_ns = senses.clock()
+        at_ns, unix_ns = senses.clock(), senses.clock_unix_ns()  # side by side, or the one would seem to be set
         models: dict[str, ModelMoment] = {}
         for source in self._sources():
             figures = source.figures()
@@ -181,7 +181,7 @@ class History:
                 models[source.facts.name] = ModelMoment(source, source.activity.marks(at_ns), kept)
         return Moment(
             at_ns=at_ns,
-            unix_ns=senses.clock_unix_ns(),
+            unix_ns=unix_ns,
             loop_cpu_ns=senses.loop_cpu_ns(),
             loop_lag=senses.loop_lag(),
             host=senses.host(),

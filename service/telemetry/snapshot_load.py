@@ -156,6 +156,7 @@ class HostFigures:
     Attributes:
         cpu_count: cores that affinity and quota leave to the process.
         loop_lag_p99_s: lateness of the event loop's timer.
+        loop_lag_mean_s: likewise, its mean.
         gil_wait_ratio: share of the time that a thread which wants the interpreter waits for it.
         throttled_period_ratio: share of the cgroup's periods in which its quota ran out.
         throttled_time_ratio: share of the window during which the quota had run out.
@@ -166,6 +167,7 @@ class HostFigures:
 
     cpu_count: float | None = None
     loop_lag_p99_s: float | None = None
+    loop_lag_mean_s: float | None = None
     gil_wait_ratio: float | None = None
     throttled_period_ratio: float | None = None
     throttled_time_ratio: float | None = None

@@ -27,6 +27,8 @@ from service.telemetry.snapshot_load import Stage, Station
 KIND = BottleneckClass.NETWORK_PAYLOAD
 LONG_WAY = 0.2
 LATE_S = 0.01
+WAKE_UPS = 4.0
+"""Times that a request waits for the event loop while it is read and answered, at a generous guess."""
 BUSY_CLIENT = 0.9
 
 
@@ -41,7 +43,7 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     evidence = _evidence(snapshot, way, gap)
     if way < LONG_WAY and gap < LONG_WAY:
         return refuted(KIND, f"reading and sending take {percent(way)} of the latency", *evidence)
-    if loop.load >= SATURATED_LOAD or (snapshot.host.loop_lag_p99_s or 0.0) > LATE_S:
+    if loop.load >= SATURATED_LOAD or _is_lateness(snapshot, max(way * latency_s, gap_s)):
         return refuted(
             KIND,
             "the event loop is late, which lengthens reading and sending whatever the network does",
@@ -64,6 +66,14 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         verify="the stages read and send must shrink, and the client's latency with them",
         note=COMPUTE_IS_NOT_LATENCY,
     )
+
+
+def _is_lateness(snapshot: MetricsSnapshot, way_s: float) -> bool:
+    """Whether the event loop comes so late that reading and sending may take so long for that alone."""
+    host = snapshot.host
+    if (host.loop_lag_p99_s or 0.0) <= LATE_S:
+        return False
+    return host.loop_lag_mean_s is None or way_s < WAKE_UPS * host.loop_lag_mean_s
 
 
 def _gap_s(snapshot: MetricsSnapshot, latency_s: float) -> float:

@@ -6,9 +6,11 @@ in a process of its own; rates are low enough for two cores that are shared with
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPConnection
@@ -95,6 +97,46 @@ class Photos:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowUplinks:
+    """Clients that come by themselves, `rate` of them a second, and need `upload_s` to send `width` numbers."""
+
+    width: int
+    rate: float
+    upload_s: float
+    seconds: float = 8.0
+
+    def run(self, url: str) -> None:
+        host_row = np.ones((1, self.width), "<f4").tobytes()
+        head = {"inputs": [{"name": "x", "shape": [1, self.width], "datatype": "FP32"}]}
+        head["inputs"][0]["parameters"] = {"binary_data_size": len(host_row)}
+        header = json.dumps(head).encode()
+        gaps_s = np.random.default_rng(0).exponential(1 / self.rate, int(self.rate * self.seconds))
+        pause = threading.Event()
+        with ThreadPoolExecutor(64) as pool:
+            sent = []
+            for gap_s in gaps_s:
+                pause.wait(gap_s)
+                sent.append(pool.submit(self._send, url.removeprefix("http://"), header, header + host_row))
+        for job in sent:
+            job.result()
+
+    def _send(self, address: str, header: bytes, body: bytes) -> None:
+        connection = HTTPConnection(address, timeout=30)
+        connection.putrequest("POST", f"/v2/models/{MODEL}/infer")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.putheader("Inference-Header-Content-Length", str(len(header)))
+        connection.endheaders()
+        pause, parts = threading.Event(), 10
+        for part in range(parts):
+            connection.send(body[part * len(body) // parts : (part + 1) * len(body) // parts])
+            pause.wait(self.upload_s / parts)
+        response = connection.getresponse()
+        answer = response.read()
+        assert response.status == 200, answer
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One server under one load.
 
@@ -108,7 +150,7 @@ class Recipe:
 
     make: Callable[[Path], Path]
     card: str
-    load: Bench | Photos
+    load: Bench | Photos | SlowUplinks
     expected: BottleneckClass | None
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -161,6 +203,12 @@ RECIPES: Mapping[str, Recipe] = {
         card="[batching]\nmax_batch_size = 4\n",
         load=Bench(options=("--rate", "30", "--arrivals", "burst", "--burst-size", "15")),
         expected=BottleneckClass.BURSTY_ARRIVALS,
+    ),
+    "network-payload": Recipe(
+        make=partial(make_echo, width=50_000),
+        card="[batching]\nmax_batch_size = 4\n",
+        load=SlowUplinks(width=50_000, rate=15.0, upload_s=0.15),
+        expected=BottleneckClass.NETWORK_PAYLOAD,
     ),
     "invalid-measurement": Recipe(
         make=make_worker,

@@ -16,6 +16,9 @@ from tests.doubles.running_server import RunningServer, StartServer, add_model, 
 
 __all__ = ["start_server"]
 
+ATTEMPTS = 3
+CROWDED = 0.9
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
@@ -33,13 +36,27 @@ def diagnosis(server: RunningServer, window_s: float) -> dict[str, Any]:
     return document
 
 
+def confirmed(document: dict[str, Any]) -> list[str]:
+    return [finding["class"] for finding in document["findings"] if finding["verdict"] == "confirmed"]
+
+
+def is_crowded(document: dict[str, Any]) -> bool:
+    """Whether others held the cores nearly all the time, as on a machine that many tests share: then all is late."""
+    (starved,) = (finding for finding in document["findings"] if finding["class"] == "cpu-starved")
+    waits = [each["value"] for each in starved["evidence"] if each["name"].startswith("time in which a thread waited")]
+    return bool(waits) and waits[0] > CROWDED
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_injected_fault_comes_first(name: str, start_server: StartServer, tmp_path: Path) -> None:
     recipe = RECIPES[name]
-    server = serve(recipe, tmp_path, start_server)
-    recipe.load.run(server.url)
-    document = diagnosis(server, recipe.load.seconds)
-    server.stop()
-    confirmed = [finding["class"] for finding in document["findings"] if finding["verdict"] == "confirmed"]
     expected = [] if recipe.expected is None else [recipe.expected.value]
-    assert confirmed[:1] == expected, to_text(document)
+    for _ in range(ATTEMPTS):
+        server = serve(recipe, tmp_path, start_server)
+        recipe.load.run(server.url)
+        document = diagnosis(server, recipe.load.seconds)
+        server.stop()
+        found = confirmed(document)[:1]
+        if found == expected or not is_crowded(document):
+            break
+    assert found == expected, to_text(document)
