@@ -22,6 +22,7 @@ import service
 from service.api.admin import repository_router, settings_router
 from service.api.body import ByteBudget
 from service.api.diagnose import Diagnoser, diagnose_router
+from service.api.diagnose_probes import probes_router
 from service.api.endpoint import Inference, InferenceEndpoint
 from service.api.errors import ErrorBoundary, install_error_handlers
 from service.api.gate import ApiKeyGate, ApiKeys
@@ -34,10 +35,11 @@ from service.api.openapi import install_openapi
 from service.api.predict import MediaThreads, Predict
 from service.api.shared_memory import shared_memory_router
 from service.api.stream import StreamEndpoint
+from service.api.probe_subjects import Machine, Probing
 from service.api.stream_header import StreamLimits
 from service.api.stream_session import Streams
 from service.api.watchdog import Watchdog
-from service.backends import marked, open_backend, open_reference, pci_bus_id
+from service.backends import machine_peaks, marked, open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
 from service.errors import DeviceError, ServiceError
@@ -58,6 +60,7 @@ from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 
 MAX_PREPARING_PER_THREAD = 128
+from service.telemetry.snapshot_probes import Peaks
 
 _log = logging.getLogger(__name__)
 
@@ -178,6 +181,7 @@ def create_app(
     watch = Watch(settings, registry, recorder, gpus)
 
     @asynccontextmanager
+    probing = _probing(settings, registry, recorder)
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure_opencv()
         watch.start()
@@ -190,15 +194,14 @@ def create_app(
             await starting
         await registry.stop()
         watch.stop()
+        await probing.stop()
         media_threads.beginning.shutdown()
         media_threads.finishing.shutdown()
         codec_pool.shutdown()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
-    if watch.history is not None:
-        diagnoser = Diagnoser(watch.history, partial(Surroundings, pool_threads=threads, cpu_count=usable_cores()))
-        app.include_router(diagnose_router(diagnoser))
+    _include_diagnosis(app, settings, watch, probing)
     install_error_handlers(app, overload_status=settings.overload_status)
     predict = Predict(media_threads, time.monotonic_ns)
     inference = _inference(settings, registry, recorder, predict, codec_pool)
@@ -264,6 +267,29 @@ def _recorder(settings: Settings, gpus: GpuSampler) -> Recorder:
 def _inference(
     settings: Settings, registry: Registry, recorder: Recorder, predict: Predict, codec_pool: ThreadPoolExecutor
 ) -> Inference:
+def _probing(settings: Settings, registry: Registry, recorder: Recorder) -> Probing:
+    def peaks(backend: Backend) -> Peaks:
+        threads, cache = settings.resolved_cpu_threads, settings.kernel_cache
+        return machine_peaks(backend, cpu_threads=threads, kernel_cache=cache).peaks
+
+    api_key = settings.api_key.get_secret_value() if settings.api_key is not None else None
+    return Probing(registry, recorder, Machine(peaks=peaks, api_key=api_key))
+
+
+def _include_diagnosis(app: FastAPI, settings: Settings, watch: Watch, probing: Probing) -> None:
+    if watch.history is None:
+        return
+    threads, cores, runner = settings.resolved_cpu_threads, usable_cores(), probing.runner
+
+    def surroundings(model: str) -> Surroundings:
+        layers, figures = runner.latest_layers(model), runner.latest(model)
+        return Surroundings(pool_threads=threads, cpu_count=cores, layers=layers, probes=figures)
+
+    app.include_router(diagnose_router(Diagnoser(watch.history, surroundings)))
+    enabled, timeout_s = settings.probes_enabled, settings.body_timeout_s
+    app.include_router(probes_router(runner, probing.subjects, is_enabled=enabled, body_timeout_s=timeout_s))
+
+
     clock = time.monotonic_ns
     return Inference(
         registry=registry,

@@ -9,6 +9,7 @@ Which step raises what, in the order of a request's way:
     queue           Overloaded, NotReady, ShuttingDown; later DeadlineExceeded, ClientGone
     lane            ExecutionFailed, DeviceError; InvalidInput where an operator refuses a value
     repository      CardError, ModelLoadFailed, BuilderMissing (at start-up or through the repository API)
+    diagnosis       ProbeRunNotFound, Conflict
     command line    SettingsInvalid, DiagnosisUnavailable
 
 An error is raised by the step that knows, and becomes a status once, in `service/api/errors.py`.
@@ -65,6 +66,20 @@ class ModelNotFound(ServiceError):
 
     status = 404
     reason = "not_found"
+
+
+class ProbeRunNotFound(ServiceError):
+    """No run of probes by that name."""
+
+    status = 404
+    reason = "not_found"
+
+
+class Conflict(ServiceError):
+    """Something that excludes the operation is under way, or has only just ended."""
+
+    status = 409
+    reason = "overloaded"
 
 
 class BodyTimeout(ServiceError):

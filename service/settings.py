@@ -130,6 +130,11 @@ class Settings(BaseSettings):
         le=3600,
         description="Seconds that `/diagnose` can look back; each keeps some kilobytes per model that is busy.",
     )
+    probes_enabled: bool = Field(
+        True,
+        description="Whether `/diagnose/probes` may run experiments, which take a small share of the lanes' time, or "
+        "pause a model for seconds; only whoever has the admin key, where there is one, can begin them.",
+    )
     server_timing_enabled: bool = Field(
         True, description="Whether responses carry a `Server-Timing` header with their stages."
     )

@@ -37,14 +37,14 @@ class Diagnoser:
 
     Args:
         history: what was counted.
-        surroundings: what is known beside it, asked for each report.
+        surroundings: what is known beside it, asked for each report by the model's name.
         report_id: gives each report its name.
     """
 
     def __init__(
         self,
         history: History,
-        surroundings: Callable[[], Surroundings],
+        surroundings: Callable[[str], Surroundings],
         *,
         report_id: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
@@ -62,7 +62,7 @@ class Diagnoser:
         """
         async with self._turn:
             span = self._history.span(model, window_s)
-            made = await asyncio.to_thread(_diagnose, span, self._surroundings(), self._report_id())
+            made = await asyncio.to_thread(_diagnose, span, self._surroundings(span.model), self._report_id())
         self._kept.keep(baseline_of(made))
         return made
 

@@ -32,7 +32,7 @@ Ask = Callable[..., "asyncio.Future[httpx.Response]"]
 def make_ask(server: WatchedServer) -> Ask:
     ids = itertools.count(1)
     diagnoser = Diagnoser(
-        server.history, lambda: Surroundings(pool_threads=2, cpu_count=2.0), report_id=lambda: f"r{next(ids)}"
+        server.history, lambda model: Surroundings(pool_threads=2, cpu_count=2.0), report_id=lambda: f"r{next(ids)}"
     )
     app = FastAPI()
     app.include_router(diagnose_router(diagnoser))

@@ -1,0 +1,1 @@
+"""Experiments that the server runs on itself, and who decides when."""
