@@ -14,6 +14,9 @@ LATE_LOOP_S = 0.01
 """Lateness of the event loop, 99th percentile, above which the server is held up, by itself or by others (taxonomy
 class 18)."""
 
+MUCH_LOOP_WAIT = 0.25
+"""Share of the latency spent waiting for the event loop from which on a late one holds the server up."""
+
 MIN_REPLAYED = 200
 """Arrivals below which a replay says nothing of a 99th percentile."""
 
@@ -23,9 +26,14 @@ def is_on_gpu(snapshot: MetricsSnapshot) -> bool:
     return snapshot.model.backend == TENSORRT
 
 
-def is_loop_late(snapshot: MetricsSnapshot) -> bool:
-    """Whether the event loop surely runs late; False where that was not recorded."""
-    return (snapshot.host.loop_lag_p99_s or 0.0) > LATE_LOOP_S
+def is_held_up(snapshot: MetricsSnapshot) -> bool:
+    """Whether the event loop surely runs late, and requests wait for it much longer than it works on them."""
+    loop, latency_s = snapshot.stations.get(Station.EVENT_LOOP), snapshot.latency_s
+    if (snapshot.host.loop_lag_p99_s or 0.0) <= LATE_LOOP_S or not latency_s or loop is None:
+        return False
+    worked_s = loop.busy_s / max(loop.rows, snapshot.requests.rows) * rows_per_request(snapshot)
+    stages = (Stage.PARSE, Stage.DISPATCH, Stage.COMPLETE, Stage.RENDER)
+    return sum(snapshot.stage_s(stage) or 0.0 for stage in stages) - worked_s > MUCH_LOOP_WAIT * latency_s
 
 
 def device_time_s(snapshot: MetricsSnapshot) -> float | None:

@@ -4,7 +4,8 @@ Symptom: no station is loaded above 0.7 and hardly anything waits. A server with
 by the number of requests in flight, which a closed loop keeps at its number of clients (variance below half of the
 mean; arrivals at random have the mean), or by a load generator that says so, or that is itself out of CPU (locust warns
 above 0.9). Confirmed where throughput is below 0.7 of the ceiling and fewer than N* requests are in flight (taxonomy
-class 19). A server whose event loop runs late is held up, whatever its stations say: only probe P10 knows its ceiling.
+class 19). A server whose requests wait for a late event loop is held up, whatever its stations say: only P10 knows its
+ceiling.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from service.diagnosis.finding import (
     unrecorded,
     unverified,
 )
-from service.diagnosis.observed import is_loop_late
+from service.diagnosis.observed import is_held_up
 from service.diagnosis.stations import SATURATED_LOAD, StationLoad, knee_requests, limiter, resources, station_loads
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_probes import Interval
@@ -63,10 +64,10 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         return refuted(KIND, f"{busiest.station.value} is {percent(busiest.load)} loaded", *evidence)
     if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.low or in_flight >= knee:
         return refuted(KIND, f"the clients keep {in_flight:.3g} requests in flight, which is enough", *evidence)
-    if is_loop_late(snapshot) and not room.is_measured:
+    if is_held_up(snapshot) and not room.is_measured:
         return unverified(
             KIND,
-            "no station is loaded, but the event loop runs late: what the server could do is not known",
+            "no station is loaded, but requests wait for a late event loop: what the server could do is not known",
             *evidence,
             missing=(Missing("what the server makes of as many requests as it takes", "P10"),),
         )

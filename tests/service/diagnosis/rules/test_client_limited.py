@@ -8,12 +8,19 @@ import pytest
 
 from service.diagnosis.finding import GainLabel, Verdict
 from service.diagnosis.rules.client_limited import examine
-from service.telemetry.snapshot_load import ClientFigures, HostFigures
+from service.telemetry.snapshot_load import ClientFigures, HostFigures, Stage
 from tests.doubles.faults import client_limited, saturated
-from tests.doubles.snapshots import around, bare, healthy, probes, stations
+from tests.doubles.snapshots import around, bare, healthy, probes, requests, stations
 
 CLOSED = client_limited()
 LATE = HostFigures(loop_lag_p99_s=0.1)
+WAITING = replace(
+    CLOSED,
+    host=LATE,
+    requests=requests(
+        {Stage.BACKLOG: 0.0, Stage.COMPUTE: 0.4e-3, Stage.COMPLETE: 1e-3}, count=40_000, in_flight_std=0.1
+    ),
+)
 
 
 def in_flight(std: float | None, client: ClientFigures | None = None):
@@ -50,12 +57,15 @@ def in_flight(std: float | None, client: ClientFigures | None = None):
             id="busy, perhaps with small batches",
         ),
         pytest.param(
-            replace(CLOSED, host=LATE, probes=probes(http_rows_per_s=None)),
-            Verdict.UNVERIFIED,
-            "the event loop runs late",
-            id="held up",
+            replace(WAITING, probes=probes(http_rows_per_s=None)), Verdict.UNVERIFIED, "a late event loop", id="held up"
         ),
-        pytest.param(replace(CLOSED, host=LATE), Verdict.CONFIRMED, "in flight", id="late, but P10 saw it do more"),
+        pytest.param(WAITING, Verdict.CONFIRMED, "in flight", id="held up, but P10 saw it do more"),
+        pytest.param(
+            replace(CLOSED, host=LATE, probes=probes(http_rows_per_s=None)),
+            Verdict.CONFIRMED,
+            "in flight",
+            id="late alone",
+        ),
         pytest.param(bare(), Verdict.UNVERIFIED, "not recorded", id="nothing recorded"),
     ],
 )
