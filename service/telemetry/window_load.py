@@ -107,6 +107,8 @@ def stage_durations(before: RequestTotals, after: RequestTotals) -> Mapping[Stag
 def _median_and_p99_s(histograms: Histograms, column: int | None) -> tuple[float | None, float | None]:
     if column is None:
         return None, None
+    if not histograms.sums[column]:
+        return 0.0, 0.0
     return quantile_s(histograms, 0.5, column), quantile_s(histograms, 0.99, column)
 
 

@@ -40,3 +40,9 @@ def test_a_stage_of_two_waits_has_percentiles_where_one_was_nothing(facts, witho
     empty = RequestTotals.empty()
     stages = stage_durations(empty, empty.plus(requests(1.0, 1.0, facts=facts)))
     assert {stage for stage, durations in stages.items() if durations.p99_s is None} == without
+
+
+def test_a_stage_that_took_no_time_took_none_at_any_percentile():
+    empty = RequestTotals.empty()
+    compute = stage_durations(empty, empty.plus(requests(0.0, 0.0)))[Stage.COMPUTE]
+    assert (compute.mean_s, compute.p50_s, compute.p99_s) == (0.0, 0.0, 0.0)
