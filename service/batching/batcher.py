@@ -7,12 +7,13 @@ loop. A decision and its effects (requests out of the queue, lane taken) happen 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
+from service.batching.alarm import Alarm
+from service.batching.lane_load import LaneLoad
 from service.batching.lane_pool import LanePool, Outcome, is_lost
 from service.batching.pause import Pause
 from service.batching.pending import Pending, answer, fail
@@ -27,7 +28,7 @@ from service.requests import Batch, BatchResult, Clock, InferenceRequest
 from service.runtime.protocol import Backend
 from service.telemetry.activity import Activity
 from service.telemetry.recorder import ModelRecorder
-from service.units import NS_PER_MS, NS_PER_S
+from service.units import NS_PER_S
 
 OnDeviceLost: TypeAlias = Callable[[DeviceError], None]
 """Told of a sticky error: no lane on the device will run anything any more, and closing one may hang."""
@@ -51,25 +52,20 @@ class Batcher:
         self._queue = RequestQueue(backend.spec.card.batching, model=backend.spec.name)
         self._watch = QueueWatch(Activity(clock()), is_exact=backend.spec.buckets.is_exact)
         self._lane_depth = backend.lane_depth
-        self._lanes_in_flight: list[int] = []
-        self._lanes_free_at_ns: list[int] = []
-        self._dispatched: dict[int, tuple[Pending, ...]] = {}
-        self._dispatched_count = 0
+        self._load = LaneLoad(0)
         self._sequence = 0
         self._rules: Rules | None = None
         self._unserved: Mapping[Bucket, Unserved] = {}
         self._workload: Workload | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_step_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ns = NO_DEADLINE_NS
+        self._alarm = Alarm(self._step, clock)
         self._pause = Pause()
         self._refusal: ServiceError | None = NotReady(f"model '{backend.spec.name}' is still loading; retry shortly")
         self._drained: asyncio.Event | None = None
         self._is_closing = False
 
     def __repr__(self) -> str:
-        return f"<Batcher {self._spec.name} queued={len(self._queue)} in_flight={self._lanes_in_flight}>"
+        return f"<Batcher {self._spec.name} queued={len(self._queue)} in_flight={self._load.in_flight}>"
 
     @property
     def pool(self) -> LanePool:
@@ -94,7 +90,7 @@ class Batcher:
     @property
     def dispatched_requests(self) -> int:
         """Requests on a lane. Like the other counts, a plain number that any thread may read."""
-        return self._dispatched_count
+        return self._load.requests
 
     @property
     def lane_count(self) -> int:
@@ -109,7 +105,7 @@ class Batcher:
     @property
     def busy_lanes(self) -> int:
         """Lanes that hold at least one batch."""
-        return sum(1 for in_flight in self._lanes_in_flight if in_flight)
+        return self._load.busy_lanes
 
     def start(
         self,
@@ -124,12 +120,12 @@ class Batcher:
             recorder: told of batches.
             unserved: buckets that no batch may use, and why.
         """
-        self._lanes_in_flight = [0] * len(self._pool)
-        self._lanes_free_at_ns = [0] * len(self._pool)
+        self._load = LaneLoad(len(self._pool))
         self._unserved = unserved
         buckets = self._spec.buckets.without(unserved)
         self._recorder = recorder
         self._loop = asyncio.get_running_loop()
+        self._alarm.start(self._loop)
         self._rules = Rules(
             buckets=buckets,
             costs=costs,
@@ -172,12 +168,12 @@ class Batcher:
         )
         self._queue.add(item)
         self._watch.queued(item)
-        self._schedule_step(loop)
+        self._alarm.soon()
         return item
 
     def backlog_ns(self, priority: int) -> float:
         """How long it would take from now until a lane reached a new request of `priority`, in nanoseconds."""
-        return self._predicted_wait_ns(priority, self._clock()) if self._lanes_free_at_ns else 0.0
+        return self._predicted_wait_ns(priority, self._clock()) if len(self._load) else 0.0
 
     def lane_time_ns(self, request: InferenceRequest) -> float:
         """What a request takes of all lanes' time, were they one, in nanoseconds; 0 where its shape is not served."""
@@ -185,7 +181,7 @@ class Batcher:
         home = None if rules is None else rules.buckets.home(request.rows, request.dims, request.form)
         if workload is None or home is None:
             return 0.0
-        return workload.work_ns(request.rows, home) / len(self._lanes_free_at_ns)
+        return workload.work_ns(request.rows, home) / len(self._load)
 
     def cancel(self, item: Pending) -> bool:
         """Drops a waiting request whose client has gone; False if it is already on a lane or answered."""
@@ -200,24 +196,26 @@ class Batcher:
         """Dispatches nothing until a moment of the clock; returns once no lane runs anything, with the moment.
 
         Requests wait meanwhile, and are admitted if they can. The moment comes sooner where one that waits already
-        would miss its deadline; `resume`, `drain` and `abandon` end the pause at once.
+        would miss its deadline; `resume`, `drain` and `abandon` end the pause at once. Where it ended, or could not
+        even begin, before the lanes were empty, 0 is returned.
 
         Raises:
             NotReady, ShuttingDown: the model takes no requests.
         """
         if self._refusal is not None:
             raise self._refusal
-        behind_ns = self.backlog_ns(self._spec.card.batching.priority_levels)
+        now_ns = self._clock()
+        behind_ns = self._predicted_wait_ns(self._spec.card.batching.priority_levels, now_ns)
         until_ns = min(until_ns, self._queue.earliest_deadline_ns - round(behind_ns))
-        self._wake_by(until_ns)
-        await self._pause.begin(until_ns, is_running=bool(self._dispatched))
+        self._alarm.by(until_ns)
+        await self._pause.begin(until_ns, now_ns=now_ns, is_running=not self._load.is_empty)
         return self._pause.until_ns
 
     def resume(self) -> None:
         """Ends a pause; idempotent."""
         self._pause.end()
-        if self._loop is not None and len(self._queue):
-            self._schedule_step(self._loop)
+        if len(self._queue):
+            self._alarm.soon()
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests and lets the accepted ones finish; after `timeout_s` those that still wait are ended.
@@ -232,14 +230,9 @@ class Batcher:
         try:
             await asyncio.wait_for(self._drained.wait(), timeout_s)
         except asyncio.TimeoutError:
-            waiting = list(self._queue)
-            self._watch.left(waiting, self._clock())
-            for item in waiting:
-                self._queue.discard(item)
-                fail(item, ShuttingDown(f"model '{self._spec.name}' stopped before this request could run"))
+            self._end_waiting(ShuttingDown(f"model '{self._spec.name}' stopped before this request could run"))
         self._is_closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
 
     def abandon(self, error: DeviceError) -> None:
         """Ends what waits and what runs, at once, and takes nothing more: the device is lost, a lane may never answer.
@@ -250,14 +243,10 @@ class Batcher:
         self._is_closing = True
         self._pool.guests.ask_to_leave()
         self._pause.end()
-        if self._timer is not None:
-            self._timer.cancel()
-        for item in list(self._queue):
-            self._queue.discard(item)
-            fail(item, self._refusal)
-        for items in self._dispatched.values():
-            for item in items:
-                fail(item, error)
+        self._alarm.stop()
+        self._end_waiting(self._refusal)
+        for item in self._load.items():
+            fail(item, error)
 
     def close(self) -> None:
         """Ends lanes and backend; blocks until running batches are done, so it is called off the event loop.
@@ -269,18 +258,10 @@ class Batcher:
 
     def _predicted_wait_ns(self, priority: int, now_ns: int) -> float:
         """When a lane would reach a new request of `priority`: the waiting and running work, spread over the lanes."""
-        running_ns = sum(max(0, free_at_ns - now_ns) for free_at_ns in self._lanes_free_at_ns)
-        work_ns = self._queue.work_before_ns(priority) + running_ns
-        return work_ns / len(self._lanes_free_at_ns) + self._pause.remaining_ns(now_ns)
-
-    def _schedule_step(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One step for all requests that this turn of the loop brings, so that they can share a batch."""
-        if not self._is_step_scheduled:
-            self._is_step_scheduled = True
-            loop.call_soon(self._step)
+        work_ns = self._queue.work_before_ns(priority) + self._load.remaining_ns(now_ns)
+        return work_ns / len(self._load) + self._pause.remaining_ns(now_ns)
 
     def _step(self) -> None:
-        self._is_step_scheduled = False
         rules = self._rules
         assert rules is not None, "nothing can be queued before start()"
         wake_at_ns = NO_DEADLINE_NS
@@ -289,8 +270,10 @@ class Batcher:
         if now_ns >= self._queue.earliest_deadline_ns:
             self._expire(now_ns)
         paused_ns = self._pause.remaining_ns(now_ns)
+        if not paused_ns:
+            self._pause.end()
         while len(self._queue) and not paused_ns:
-            action = next_action(self._queue.groups, self._lanes_in_flight, now_ns, rules)
+            action = next_action(self._queue.groups, self._load.in_flight, now_ns, rules)
             if isinstance(action, WaitUntil):
                 wake_at_ns = action.at_ns
                 self._watch.kept_open(now_ns)
@@ -299,7 +282,7 @@ class Batcher:
             self._dispatch(action, rules, now_ns)
         if len(self._queue):
             wake_at_ns = self._pause.until_ns if paused_ns else wake_at_ns
-            self._wake_by(min(wake_at_ns, self._queue.earliest_deadline_ns))
+            self._alarm.by(min(wake_at_ns, self._queue.earliest_deadline_ns))
         self._watch.activity.batcher_ns += self._clock() - now_ns
 
     def _dispatch(self, action: Dispatch, rules: Rules, now_ns: int) -> None:
@@ -310,13 +293,9 @@ class Batcher:
     def _hand_over(self, action: Dispatch, rules: Rules, now_ns: int) -> None:
         requests = tuple(item.request for item in action.items)
         batch = Batch(action.bucket, requests, sum(item.rows for item in action.items))
-        lane_id = action.lane_id
         cost_ns = rules.costs.cost_ns(action.bucket)
-        self._lanes_in_flight[lane_id] += 1
-        self._lanes_free_at_ns[lane_id] = max(now_ns, self._lanes_free_at_ns[lane_id]) + cost_ns
-        self._dispatched[id(batch)] = action.items
-        self._dispatched_count += len(action.items)
-        self._pool.dispatch(lane_id, batch)
+        self._load.begin(action.lane_id, batch, action.items, now_ns=now_ns, cost_ns=cost_ns)
+        self._pool.dispatch(action.lane_id, batch)
 
     def _on_done(self, lane_id: int, batch: Batch, outcome: Outcome) -> None:
         """Runs on the lane's thread: one wake-up of the event loop per batch."""
@@ -324,11 +303,7 @@ class Batcher:
         self._loop.call_soon_threadsafe(self._complete, lane_id, batch, outcome)
 
     def _complete(self, lane_id: int, batch: Batch, outcome: Outcome) -> None:
-        self._lanes_in_flight[lane_id] -= 1
-        if not self._lanes_in_flight[lane_id]:
-            self._lanes_free_at_ns[lane_id] = 0
-        items = self._dispatched.pop(id(batch))
-        self._dispatched_count -= len(items)
+        items = self._load.end(lane_id, batch)
         if is_lost(outcome):
             for item in items:
                 fail(item, outcome)
@@ -377,24 +352,16 @@ class Batcher:
             fail(item, expired(self._spec.name, now_ns - item.queued_ns))
         self._check_drained()
 
-    def _wake_by(self, at_ns: int) -> None:
-        """Arms the timer for `at_ns`, unless it fires earlier anyway; a step at that time looks again."""
-        if at_ns >= self._timer_at_ns or self._loop is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_ns = at_ns
-        # uvloop's timers count whole milliseconds; one that fires early would be armed again and again until it is due.
-        delay_ms = max(0, math.ceil((at_ns - self._clock()) / NS_PER_MS))
-        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._timer_at_ns = NO_DEADLINE_NS
-        self._step()
+    def _end_waiting(self, error: ServiceError) -> None:
+        """Ends everything that waits for a lane with `error`."""
+        waiting = list(self._queue)
+        self._watch.left(waiting, self._clock())
+        for item in waiting:
+            self._queue.discard(item)
+            fail(item, error)
 
     def _check_drained(self) -> None:
-        if not self._dispatched:
+        if self._load.is_empty:
             self._pause.lanes_are_empty()
-        if self._drained is not None and not len(self._queue) and not self._dispatched:
+        if self._drained is not None and not len(self._queue) and self._load.is_empty:
             self._drained.set()

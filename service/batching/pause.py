@@ -20,12 +20,19 @@ class Pause:
         """How long it lasts from `now_ns` on; 0 once it is over."""
         return max(0, self.until_ns - now_ns)
 
-    async def begin(self, until_ns: int, *, is_running: bool) -> None:
-        """Begins at once, and returns when no lane runs anything any more: at once unless `is_running`."""
-        self.until_ns = until_ns
-        self._lanes_are_empty = asyncio.Event()
-        if is_running:
-            await self._lanes_are_empty.wait()
+    async def begin(self, until_ns: int, *, now_ns: int, is_running: bool) -> None:
+        """Begins at once, and returns when no lane runs anything any more, or when the pause has ended.
+
+        At once, so, unless a lane `is_running` something, or where `until_ns` has passed by `now_ns`. Whoever waits for
+        a former pause goes on to wait for this one.
+        """
+        self.until_ns = until_ns if until_ns > now_ns else 0
+        if not self.until_ns or not is_running:
+            self.lanes_are_empty()
+            return
+        if self._lanes_are_empty is None or self._lanes_are_empty.is_set():
+            self._lanes_are_empty = asyncio.Event()
+        await self._lanes_are_empty.wait()
 
     def lanes_are_empty(self) -> None:
         """No lane runs anything."""

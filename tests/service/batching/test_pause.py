@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.errors import DeviceError, NotReady, Overloaded, ShuttingDown
+from service.errors import DeadlineExceeded, DeviceError, NotReady, Overloaded, ShuttingDown
 from service.units import NS_PER_MS
 from tests.doubles.batcher_bench import BatcherBench, turn
 from tests.doubles.requests import make_spec
@@ -62,6 +62,51 @@ async def test_what_waits_already_ends_it_in_time_for_its_deadline() -> None:
         assert bench.clock.now_ns < until_ns < bench.clock.now_ns + 100 * NS_PER_MS
         bench.clock.now_ns = until_ns
         await asyncio.wait_for(asyncio.gather(first.future, waiting.future), 10)
+
+
+async def test_where_what_waits_leaves_no_time_it_does_not_begin() -> None:
+    """Nor wait for empty lanes, which requests that go on coming may never leave it."""
+    async with BatcherBench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        waiting = bench.submit(timeout_ms=1.1)
+        pausing = asyncio.ensure_future(bench.batcher.pause(bench.clock.now_ns + 2000 * NS_PER_MS))
+        assert await asyncio.wait_for(pausing, 10) == 0
+        assert not running.future.done()
+        bench.clock.advance_ms(2)
+        bench.backend.let()
+        await running.future
+        with pytest.raises(DeadlineExceeded):
+            await waiting.future
+
+
+async def test_one_that_ends_before_the_lanes_are_empty_is_not_waited_for() -> None:
+    async with BatcherBench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        pausing = asyncio.ensure_future(bench.batcher.pause(bench.clock.now_ns + 20 * NS_PER_MS))
+        await turn()
+        assert not pausing.done()
+        bench.clock.advance_ms(20)
+        assert await asyncio.wait_for(pausing, 10) == 0
+        assert not running.future.done()
+        bench.backend.let()
+        await running.future
+
+
+async def test_of_two_at_once_neither_waits_for_ever() -> None:
+    async with BatcherBench(make_spec()) as bench:
+        running = bench.submit()
+        await bench.begun()
+        pausing = [
+            asyncio.ensure_future(bench.batcher.pause(bench.clock.now_ns + after_ms * NS_PER_MS))
+            for after_ms in (1000, 2000)
+        ]
+        await turn()
+        bench.backend.let()
+        moments_ns = await asyncio.wait_for(asyncio.gather(*pausing), 10)
+        assert moments_ns == [bench.clock.now_ns + 2000 * NS_PER_MS] * 2
+        await running.future
 
 
 async def test_admission_knows_of_it() -> None:
