@@ -3,7 +3,7 @@
 | access | what | opened by |
 | --- | --- | --- |
 | open | `/v2/health/live`, `/v2/health/ready`, `/docs` and the OpenAPI document | anybody |
-| inference | `infer`, `predict`, the repository index, everything that is read with GET (`/metrics` too) | either key |
+| inference | `infer`, `predict`, the repository index, all that is read with GET (`/metrics`, `/diagnose`) | any key |
 | admin | everything else, so a new route that changes something is guarded before anyone thinks of it | admin key |
 
 Without an admin key the inference key opens admin routes; without an inference key, inference routes are open.
