@@ -43,6 +43,13 @@ class AtRoof:
     share: float
     evidence: tuple[Evidence, ...]
 
+    def precision(self, stated: str) -> str:
+        """What the model computes in: as `stated`, else the type of the layers that take most time."""
+        times_s: dict[str, float] = {}
+        for layer in self.table.layers:
+            times_s[layer.figures.dtype] = times_s.get(layer.figures.dtype, 0.0) + layer.time_s
+        return stated or max(times_s, key=lambda dtype: times_s[dtype])
+
 
 def at_roof(snapshot: MetricsSnapshot, kind: BottleneckClass, roof: LayerClass) -> AtRoof | Finding:
     """Whether most of the device's time is at `roof` while the device limits; else the finding that it is not."""

@@ -27,7 +27,7 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     found = at_roof(snapshot, KIND, LayerClass.COMPUTE)
     if isinstance(found, Finding):
         return found
-    lower = NEXT_PRECISION.get(snapshot.model.precision)
+    lower = NEXT_PRECISION.get(found.precision(snapshot.model.precision))
     return Finding(
         kind=KIND,
         verdict=Verdict.CONFIRMED,

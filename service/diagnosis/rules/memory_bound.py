@@ -35,7 +35,7 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         f"memory's peak, {longest.figures.name} first",
         evidence=found.evidence,
         gain=_gain(snapshot, found),
-        fix=_fix(snapshot),
+        fix=_fix(snapshot, found.precision(snapshot.model.precision)),
         verify="the device's time per row must fall",
         note=LANES_DO_NOT_MULTIPLY,
     )
@@ -46,9 +46,9 @@ def _gain(snapshot: MetricsSnapshot, found: AtRoof) -> Gain | None:
     return throughput_gain(station_loads(snapshot), Station.DEVICE, Interval(most, 1.0, most), GainLabel.UPPER_BOUND)
 
 
-def _fix(snapshot: MetricsSnapshot) -> Fix:
+def _fix(snapshot: MetricsSnapshot, precision: str) -> Fix:
     text = "move fewer bytes: activations in fewer bits, element-wise layers fused into the products beside them, or "
     text += "larger batches where weights are most of the bytes"
-    if snapshot.model.precision in ("FP32", "TF32"):
+    if precision in ("FP32", "TF32"):
         return Fix(text, card='[precision]\nmode = "fp16"', command=f"inferlane build {snapshot.model.name}")
     return Fix(text, card="[build]\noptimization_level = 5", command=f"inferlane build {snapshot.model.name}")

@@ -80,6 +80,15 @@ def test_nothing_is_promised_where_no_fewer_bits_are_left():
     assert "more GPUs" in finding.fix.text
 
 
+def test_the_layers_tell_the_precision_that_the_card_leaves_open():
+    left_open = replace(compute_bound(), model=replace(MODEL, precision=""))
+    assert examine(left_open).fix.card == '[precision]\nmode = "int8"'
+    mixed = replace(
+        left_open, layers=(layer_profile(layer("a", 60e-6, "compute"), layer("b", 40e-6, "memory", dtype="FP32")),)
+    )
+    assert examine(mixed).fix.card == '[precision]\nmode = "int8"'
+
+
 def test_utilisation_is_said_not_to_be_efficiency():
     busy = replace(memory_bound(), stations=memory_bound().stations, gpu=replace(BUSY, sm_activity_ratio=0.2))
     assert "GPU utilisation is not efficiency" in examine(replace(compute_bound(), gpu=busy.gpu)).note
