@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from service.buckets import DimSizes
 
-MAX_ARRIVALS = 4096
+MAX_ARRIVALS = 2048
 """Arrivals that are kept one by one: replaying them takes milliseconds, and they hold less than a megabyte."""
 
 
