@@ -32,6 +32,8 @@ from service.api.metrics import metrics_router
 from service.api.model_sources import ModelSources
 from service.api.oip_metadata import metadata_router
 from service.api.openapi import install_openapi
+from service.api.page.assets import load_assets
+from service.api.page.front import PageFront
 from service.api.predict import MediaThreads, Predict
 from service.api.shared_memory import shared_memory_router
 from service.api.stream import StreamEndpoint
@@ -212,6 +214,7 @@ def create_app(
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
+    app.put_in_front(partial(PageFront, assets=load_assets(), has_report=watch.history is not None))
     install_openapi(app, keys_enabled=keys.is_enabled)
     return app
 
