@@ -6,8 +6,12 @@ import threading
 import time
 from pathlib import Path
 
-from service.telemetry.host_sampler import INTERVAL_S, TIMER_SLACK_NS, HostSampler
+import pytest
+
+from service.telemetry.host_sampler import INTERVAL_S, MAX_WAIT_NS, TIMER_SLACK_NS, HostSampler
 from service.units import NS_PER_S
+
+DELAY_NS = 300_000
 
 
 def wait_for_counters(sampler: HostSampler) -> None:
@@ -37,11 +41,16 @@ def test_where_the_scheduler_tells_nothing_no_wait_is_measured(tmp_path: Path) -
     assert (counters.interpreter_waits, counters.interpreter_wait_ns) == (None, None)
 
 
-def test_lateness_beyond_slack_and_scheduler_is_the_wait_for_the_interpreter(tmp_path: Path, monkeypatch) -> None:
-    delays = iter([0, 300_000])
+@pytest.mark.parametrize(
+    ("late_ns", "told_ns"), [(0, 0), (TIMER_SLACK_NS + DELAY_NS + 777, 777), (NS_PER_S, MAX_WAIT_NS)]
+)
+def test_lateness_beyond_slack_and_scheduler_is_the_wait_for_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, told_ns: int
+) -> None:
+    delays = iter([0, DELAY_NS])
     monkeypatch.setattr("service.telemetry.host_sampler._delay_ns", lambda schedstat: next(delays))
-    times = iter([0, int(INTERVAL_S * NS_PER_S) + TIMER_SLACK_NS + 300_000 + 777])
-    sampler = HostSampler(root=tmp_path, clock=lambda: next(times))
+    times = iter([0, int(INTERVAL_S * NS_PER_S) + late_ns])
+    sampler = HostSampler(clock=lambda: next(times))
     monkeypatch.setattr(sampler._is_stopping, "wait", lambda timeout: False)
     assert sampler._look(None) is False
-    assert (sampler._waits, sampler._wait_ns) == (1, 777)
+    assert (sampler._waits, sampler._wait_ns) == (1, told_ns)
