@@ -22,6 +22,7 @@ from service.buckets import DimSizes, Form
 from service.diagnosis.observed import is_on_gpu, slowness_in_traffic
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station, StationFigures
+from service.telemetry.snapshot_probes import Interval
 
 SATURATED_LOAD = 0.7
 """From this load on a station limits; below it waiting is short (taxonomy: "all U < 0.7" is no limit of the server)."""
@@ -166,6 +167,35 @@ def balanced_bounds(demands_s: Sequence[float], customers: float, think_s: float
         throughput_high=min(1.0 / largest_s, customers / (total_s + think_s + quick_s)),
         response_low_s=max(customers * largest_s - think_s, total_s + quick_s),
         response_high_s=total_s + slow_s,
+    )
+
+
+def throughput_at(snapshot: MetricsSnapshot, loads: Sequence[StationLoad], in_flight: float) -> Interval | None:
+    """Rows per second that the server would make with this many requests in flight; None without data.
+
+    Between the balanced bounds, at most the asymptotic one. The lower end has the device run batches as it does now,
+    the others let it run the best ones.
+
+    Args:
+        snapshot: the window.
+        loads: its stations.
+        in_flight: at least 1.
+    """
+    latency_s, own = unqueued_latency_s(snapshot), resources(loads)
+    if latency_s is None or not own or not snapshot.requests.rows:
+        return None
+    rows = snapshot.requests.rows / snapshot.requests.duration.count
+    think_s = snapshot.client.think_s if snapshot.client else 0.0
+
+    def bounds(demands_s: Sequence[float]) -> tuple[Bounds, Bounds]:
+        # What is no demand of a station takes its time without anybody queueing for it, as thinking does.
+        pause_s = max(0.0, latency_s - sum(demands_s)) + think_s
+        return asymptotic_bounds(demands_s, in_flight, pause_s), balanced_bounds(demands_s, in_flight, pause_s)
+
+    widest, best = bounds([rows / load.capacity_rows_per_s for load in own])
+    _, now = bounds([rows * load.demand_s for load in own])
+    return Interval(best.throughput_high, min(now.throughput_low, best.throughput_low), widest.throughput_high).scaled(
+        rows
     )
 
 

@@ -10,6 +10,7 @@ ceiling.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.diagnosis.finding import (
@@ -28,7 +29,14 @@ from service.diagnosis.finding import (
     unverified,
 )
 from service.diagnosis.observed import is_held_up
-from service.diagnosis.stations import SATURATED_LOAD, StationLoad, knee_requests, limiter, resources, station_loads
+from service.diagnosis.stations import (
+    SATURATED_LOAD,
+    StationLoad,
+    knee_requests,
+    resources,
+    station_loads,
+    throughput_at,
+)
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_probes import Interval
 
@@ -51,19 +59,17 @@ class _Room:
 def examine(snapshot: MetricsSnapshot) -> Finding:
     """Judges whether more requests in flight would be served at hardly more latency."""
     loads = station_loads(snapshot)
-    first, knee = limiter(loads), knee_requests(snapshot, loads)
-    in_flight = snapshot.requests.in_flight_mean
-    if first is None or knee is None or in_flight is None:
+    room = _room(snapshot, loads)
+    if room is None:
         return unrecorded(KIND, "requests in flight, waits and busy times of the stations")
     busiest = max(resources(loads), key=lambda load: load.load)
-    room = _room(snapshot, first, in_flight, knee)
     evidence = _evidence(snapshot, busiest, room)
     if busiest.is_doubtful:
         return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if busiest.load >= SATURATED_LOAD:
         return refuted(KIND, f"{busiest.station.value} is {percent(busiest.load)} loaded", *evidence)
-    if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.low or in_flight >= knee:
-        return refuted(KIND, f"the clients keep {in_flight:.3g} requests in flight, which is enough", *evidence)
+    if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.low or room.in_flight >= room.knee:
+        return refuted(KIND, f"the clients keep {room.in_flight:.3g} requests in flight, which is enough", *evidence)
     if is_held_up(snapshot) and not room.is_measured:
         return unverified(
             KIND,
@@ -84,9 +90,14 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
     return _confirmed(snapshot, room, evidence)
 
 
-def _room(snapshot: MetricsSnapshot, first: StationLoad, in_flight: float, knee: float) -> _Room:
+def _room(snapshot: MetricsSnapshot, loads: Sequence[StationLoad]) -> _Room | None:
+    """As probe P10 measured it; else by the bounds that hold for so many in flight as the knee has."""
+    knee, in_flight = knee_requests(snapshot, loads), snapshot.requests.in_flight_mean
+    if knee is None or in_flight is None:
+        return None
     measured = snapshot.probes.http_rows_per_s
-    return _Room(measured or Interval.exactly(first.capacity_rows_per_s), measured is not None, in_flight, knee)
+    ceiling = measured or throughput_at(snapshot, loads, max(2.0, knee))
+    return None if ceiling is None else _Room(ceiling, measured is not None, in_flight, knee)
 
 
 def _evidence(snapshot: MetricsSnapshot, busiest: StationLoad, room: _Room) -> tuple[Evidence, ...]:

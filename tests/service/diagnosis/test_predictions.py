@@ -15,7 +15,7 @@ from service.diagnosis.finding import BottleneckClass as Kind
 from service.diagnosis.finding import Verdict
 from service.diagnosis.report import diagnose
 from service.diagnosis.review import baseline_of, review
-from service.diagnosis.stations import asymptotic_bounds, little_error, station_loads
+from service.diagnosis.stations import asymptotic_bounds, little_error, station_loads, throughput_at
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
 from service.telemetry.snapshot_probes import LaunchProbe, ProbeFigures
@@ -112,6 +112,15 @@ def test_the_fault_is_found_and_its_gain_foretold(kind, before, after, told):
     )
     assert outcome.verdict is not Verdict.CONFIRMED
     assert outcome.has_held, outcome.detail
+
+
+@pytest.mark.parametrize("changes", [{"fixed_s": 4e-3}, {"fixed_s": 1e-3, "sizes": (1,)}, {"prepare_s": 4e-3}])
+def test_what_more_clients_would_get_is_bounded_without_a_probe(changes):
+    found = diagnose(measure(Plan(clients=1, **changes)), report_id="before")
+    clients = round(found.knee_requests)
+    predicted = throughput_at(found.snapshot, found.stations, clients)
+    achieved = measure(Plan(clients=clients, **changes)).rows_per_s
+    assert predicted.low * 0.99 <= achieved <= predicted.high * 1.01
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from service.diagnosis.stations import (
     load_of,
     resources,
     station_loads,
+    throughput_at,
     unqueued_latency_s,
 )
 from service.telemetry.snapshot import MetricsSnapshot
@@ -239,6 +240,15 @@ def test_one_customer_meets_no_queue():
     bounds = balanced_bounds([0.2, 0.3], 1, 0.5)
     assert bounds.throughput_low == bounds.throughput_high == pytest.approx(1.0)
     assert bounds.response_low_s == bounds.response_high_s == pytest.approx(0.5)
+
+
+def test_throughput_of_more_in_flight_lies_below_the_limiter():
+    snapshot = healthy()
+    loads = station_loads(snapshot)
+    some, many = (throughput_at(snapshot, loads, number) for number in (5.0, 1000.0))
+    assert some.low < some.value < some.high < 1 / 45e-6
+    assert many.high == pytest.approx(1 / 45e-6)
+    assert throughput_at(bare(), (), 5.0) is None
 
 
 def test_the_double_is_what_its_docstring_says():
