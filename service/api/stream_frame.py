@@ -21,11 +21,13 @@ class Answer:
         text: a JSON object.
         served: the model that answered; None where the frame failed or was dropped.
         rows: rows that were inferred.
+        nbytes: of the model's part of it.
     """
 
     text: str
     served: AnyModel | None = None
     rows: int = 0
+    nbytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +36,8 @@ class Frame:
 
     Attributes:
         number: the client's count, from 0.
-        exchange: the frame as a request; its body is what was sent.
+        exchange: the frame as a request; its body is what was sent, until it is released.
+        nbytes: of what was sent.
         held_bytes: what it holds of the budget.
         outcome: its answer, once there is one.
         task: works on it, once that has begun.
@@ -42,6 +45,7 @@ class Frame:
 
     number: int
     exchange: Exchange
+    nbytes: int
     held_bytes: int
     outcome: asyncio.Future[Answer]
     task: asyncio.Task[None] | None = None

@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -125,6 +126,8 @@ class StreamSession:
         most = MAX_UNANSWERED if self._header.is_latest else self._header.max_in_flight
         while True:
             await self._until(lambda: len(self._unanswered) < most or self._is_gone)
+            if self._is_gone:
+                return End(None)
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 if message.get("is_stopping"):
@@ -142,7 +145,7 @@ class StreamSession:
         watched = Watched(self._receive, task, message["received_ns"])
         exchange = Exchange({}, b"", Stamps(message["received_ns"]), watched, message["bytes"])
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        frame = Frame(self._count, exchange, message["held_bytes"], outcome)
+        frame = Frame(self._count, exchange, len(message["bytes"]), message["held_bytes"], outcome)
         self._count += 1
         self._unanswered.append(frame)
         self._has_changed.set()
@@ -170,15 +173,13 @@ class StreamSession:
         try:
             served, reply = await run_on_current(streams.registry, self._target, partial(self._run, frame))
             frame.exchange.stamps.rendered = streams.clock()
-            frame.outcome.set_result(Answer(success(frame.number, bytes(reply.chunks[0])), served, reply.rows))
+            body = bytes(reply.chunks[0])
+            frame.outcome.set_result(Answer(success(frame.number, body), served, reply.rows, len(body)))
         except ServiceError as error:
             self._fail(frame, error)
         except Exception as error:
-            streams.recorder.record_unattributed(UNFORESEEN)
-            incident = secrets.token_hex(4)
-            logger.error("a frame for model '%s' failed, incident %s", self._target.model, incident, exc_info=error)
-            text = f"internal error; the server's log has the details of incident {incident}"
-            frame.outcome.set_result(Answer(failure(frame.number, ServiceError(text), streams.overload_status)))
+            unforeseen = ServiceError(self._noted(error))
+            frame.outcome.set_result(Answer(failure(frame.number, unforeseen, streams.overload_status)))
         finally:
             self._release(frame)
 
@@ -210,6 +211,10 @@ class StreamSession:
                 self._settle(frame, answer)
         except OSError:
             pass  # its client has gone, which the connection tells the reading side
+        except Exception as error:
+            close = {"type": "websocket.close", "code": CloseCode.INTERNAL_ERROR, "reason": self._noted(error)}
+            with suppress(OSError):
+                await self._send(close)
         finally:
             self._is_gone = True
             self._has_changed.set()
@@ -219,7 +224,7 @@ class StreamSession:
         if answer.served is not None:
             stamps = frame.exchange.stamps
             stamps.sent = self._streams.clock()
-            facts = RequestFacts(*waits(stamps), body_bytes=len(frame.exchange.body))
+            facts = RequestFacts(*waits(stamps), body_bytes=frame.nbytes, answer_bytes=answer.nbytes)
             answer.served.recorder.record_request(StageTimings.from_stamps(stamps), answer.rows, facts)
             answer.served.activity.in_flight.add_stay(stamps.received, stamps.sent)
         if frame.task is not None:
@@ -228,6 +233,13 @@ class StreamSession:
                 waiting, self._waiting = self._waiting, None
                 self._begin(waiting)
         self._has_changed.set()
+
+    def _noted(self, error: Exception) -> str:
+        """Counts and logs what nobody foresaw; returns what the client is told."""
+        self._streams.recorder.record_unattributed(UNFORESEEN)
+        incident = secrets.token_hex(4)
+        logger.error("a stream of model '%s' failed, incident %s", self._target.model, incident, exc_info=error)
+        return f"internal error; the server's log has the details of incident {incident}"
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         while not holds():

@@ -158,6 +158,9 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         finally:
             if not self._has_sent_close:
                 self._close(CloseCode.GOING_AWAY, "")
+            for event in self._events:
+                self._bounds.budget.give_back(event.get("held_bytes", 0))
+            self._events.clear()
 
     async def _receive(self) -> Message:
         while not self._events:

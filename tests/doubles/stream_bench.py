@@ -76,6 +76,11 @@ class StreamClient:
             }
         )
 
+    def drop_unread(self) -> None:
+        """As a connection does with what its application has left."""
+        while self.unread:
+            self._bench.budget.give_back(self._incoming.get_nowait().get("held_bytes", 0))
+
     def leave(self, *, is_stopping: bool = False) -> None:
         self.is_gone = not is_stopping
         self._incoming.put_nowait(
@@ -137,6 +142,8 @@ class StreamBench(InferenceBench):
         for client in self.clients:
             client.leave()
         await asyncio.gather(*(client.task for client in self.clients), return_exceptions=True)
+        for client in self.clients:
+            client.drop_unread()
         assert self.recorder.open_streams == 0
         await super().__aexit__(*_)
 

@@ -89,6 +89,8 @@ async def test_a_frame_is_a_request_of_its_model_with_all_its_stages(bench: Stre
     assert rows == 2
     assert all(stage >= 0 for stage in timings)
     assert (timings.prepare, timings.queue + timings.dispatch) > (0, 0)
+    (facts,) = bench.recorder.models["m", "1"].request_facts
+    assert (facts.body_bytes, facts.answer_bytes) == (8, len(b'{"sums":[60.0,156.0]}'))
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 3])
@@ -211,6 +213,18 @@ async def test_what_nobody_foresaw_fails_one_frame_and_is_logged(bench: StreamBe
     client.frames(FRAME)
     assert await sums(client, 1) == [(1, SUM)]
     assert bench.recorder.failures == ["internal"]
+
+
+async def test_what_nobody_foresaw_of_sending_ends_the_stream(bench: StreamBench, caplog: pytest.LogCaptureFixture):
+    client = await bench.connect().opened()
+    bench.recorder.models["m", "1"].record_request = None  # type: ignore[assignment, method-assign]
+    client.frames(FRAME)
+    assert await sums(client, 1) == [(0, SUM)]
+    assert await client.hears() == 1011
+    assert client.sent[-1]["reason"].rsplit(" ", 1)[1] in caplog.text
+    client.frames(*[FRAME] * 10)
+    await client.task
+    assert client.unread > 0
 
 
 async def test_a_client_that_leaves_takes_its_frames_along(alone: StreamBench):

@@ -78,6 +78,18 @@ async def test_messages_are_read_one_at_a_time(connection: WebSocketConnection):
     assert connection.transport.is_read
 
 
+async def test_what_an_application_leaves_unread_is_given_back(connection: WebSocketConnection):
+    """It gave up waiting, and the message that it had asked for came all the same."""
+    waiting = await connection.awaiting()
+    waiting.cancel()
+    await asyncio.sleep(0)
+    connection.client_sends(binary(b"too late"))
+    assert connection.budget.held_bytes == 8
+    connection.may_return.set()
+    await asyncio.gather(*connection.state.tasks)
+    assert connection.budget.held_bytes == 0
+
+
 async def test_text_is_sent_unmasked(connection: WebSocketConnection):
     await connection.send({"type": "websocket.send", "text": "grüße"})
     assert connection.transport.written == b"\x81\x07" + "grüße".encode()
