@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from service.bench.recording import Rounds
 
-RESAMPLES = 4000
+RESAMPLES = 2000
 SEED = 20261130
 
 TRIMMED = 0.2
@@ -112,20 +112,23 @@ def _estimate(pair: Pair, draws: _Draws) -> tuple[float, float, Floats | None]:
         return float(now[0] - was[0]), 0.0, None
     if pair.is_paired:
         differences = now - was
-        value, error = _centre(differences), _standard_error(_variance(differences))
-        drawn = differences[draws.of(len(differences), len(differences), "both")]
-        return float(value), float(error), _in_errors(_centre(drawn) - value, _variance(drawn), error)
-    value = _centre(now) - _centre(was)
-    error = _standard_error(_joint_variance(was, now))
-    was_drawn, now_drawn = _drawn(was, now, draws, "was"), _drawn(now, was, draws, "now")
-    deviations = _centre(now_drawn) - _centre(was_drawn) - value
-    return float(value), float(error), _in_errors(deviations, _joint_variance(was_drawn, now_drawn), error)
+        found = _summary(differences)
+        drawn = _summary(differences[draws.of(len(differences), len(differences), "both")])
+    else:
+        found = _difference(was, now)
+        drawn = _difference(_drawn(was, now, draws, "was"), _drawn(now, was, draws, "now"))
+    error = _standard_error(found.variance)
+    # Each draw's deviation is measured in its own standard error.
+    drawn_error = np.maximum(_standard_error(drawn.variance), LEAST_DRAWN_ERROR * error)
+    return float(found.centre), float(error), (drawn.centre - found.centre) / drawn_error
 
 
-def _in_errors(deviations: Floats, drawn_variance: Floats, error: Floats) -> Floats:
-    """Each draw's deviation in its own standard error."""
-    scaled: Floats = deviations / np.maximum(_standard_error(drawn_variance), LEAST_DRAWN_ERROR * error)
-    return scaled
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """Of rounds along the last axis: their trimmed mean, and its variance."""
+
+    centre: Floats
+    variance: Floats
 
 
 def _log_medians(rounds: Rounds) -> Floats:
@@ -137,38 +140,30 @@ def _drawn(side: Floats, other: Floats, draws: _Draws, name: str) -> Floats:
     if len(side) > 1:
         drawn = side[draws.of(len(side), len(side), name)]
     else:
-        drawn = side[0] + (other - _centre(other))[draws.of(len(other), 1, name)]
+        drawn = side[0] + (other - _summary(other).centre)[draws.of(len(other), 1, name)]
     return drawn
 
 
-def _joint_variance(was: Floats, now: Floats) -> Floats:
-    """Of the difference of two centres. A side of one round is taken to vary as much as a round of the other does."""
+def _difference(was: Floats, now: Floats) -> _Summary:
+    """Of two sides measured apart. A side of one round is taken to vary as much as a round of the other does."""
     if was.shape[-1] > 1 and now.shape[-1] > 1:
-        variance = _variance(was) + _variance(now)
-    else:
-        several = was if was.shape[-1] > 1 else now
-        variance = _variance(several) * (1 + several.shape[-1])
-    return variance
+        before, after = _summary(was), _summary(now)
+        return _Summary(after.centre - before.centre, before.variance + after.variance)
+    several, one, sign = (was, now, -1.0) if was.shape[-1] > 1 else (now, was, 1.0)
+    known = _summary(several)
+    return _Summary(sign * (known.centre - one[..., 0]), known.variance * (1 + several.shape[-1]))
 
 
-def _cut(rounds: int) -> int:
-    return int(TRIMMED * rounds)
-
-
-def _centre(values: Floats) -> Floats:
-    """Trimmed mean over the last axis."""
-    cut, rounds = _cut(values.shape[-1]), values.shape[-1]
-    centre: Floats = np.sort(values, axis=-1)[..., cut : rounds - cut].mean(axis=-1)
-    return centre
-
-
-def _variance(values: Floats) -> Floats:
-    """Of the trimmed mean over the last axis, of two values at least: that of the winsorized values, by Yuen."""
-    cut, rounds = _cut(values.shape[-1]), values.shape[-1]
+def _summary(values: Floats) -> _Summary:
+    """Of two rounds at least; the variance is that of the winsorized values, by Yuen."""
+    rounds = values.shape[-1]
+    cut = int(TRIMMED * rounds)
     kept, ordered = rounds - 2 * cut, np.sort(values, axis=-1)
-    winsorized = np.clip(values, ordered[..., cut, None], ordered[..., rounds - cut - 1, None])
-    variance: Floats = winsorized.var(axis=-1, ddof=1) * (rounds - 1) / (kept * (kept - 1))
-    return variance
+    centre: Floats = ordered[..., cut : rounds - cut].mean(axis=-1)
+    ordered[..., :cut] = ordered[..., cut, None]
+    ordered[..., rounds - cut :] = ordered[..., rounds - cut - 1, None]
+    variance: Floats = ordered.var(axis=-1, ddof=1) * (rounds - 1) / (kept * (kept - 1))
+    return _Summary(centre, variance)
 
 
 def _standard_error(variance: Floats) -> Floats:

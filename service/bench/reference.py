@@ -17,7 +17,7 @@ from service.bench.recording import Place, PlaceKind, Recording
 from service.requests import Clock
 
 REFERENCE = Place("", PlaceKind.STAGE, "reference")
-SIDE = 512
+SIDE = 256
 SAMPLES = 3
 
 

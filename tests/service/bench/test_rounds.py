@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.bench.drive import DriveResult
+from service.bench.layer_rounds import LayerRounds, numbered
 from service.bench.measure import Trial
 from service.bench.recording import BATCH, LEAST_NS, STEP
 from service.bench.rounds import MOST_SAMPLES, stage_samples, thinned, to_series, visit
@@ -16,6 +18,7 @@ from service.buckets import Bucket
 from service.requests import BatchTimings
 from tests.doubles.held_backend import HeldBackend
 from tests.doubles.requests import make_spec
+from tests.service.runtime.trt.conftest import MakeBench, make_bench  # noqa: F401 - a fixture
 
 TRIAL = Trial(lane_counts=(2,), duration_s=0.02)
 
@@ -44,6 +47,24 @@ def test_sides_take_turns_at_coming_first() -> None:
     visit(backends, [Bucket(1)], Trial(lane_counts=(1,), duration_s=0.004), 4, lambda: None)
     turns = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
     assert turns == ["a", "b", "a", "b", "a"], "a b, b a, a b, b a: neighbours of the same side run into one another"
+
+
+def test_a_gpu_s_lanes_and_layers_are_recorded_in_the_same_rounds(make_bench: MakeBench) -> None:  # noqa: F811
+    bench = make_bench("10")
+    backend, trial = bench.open("double"), Trial(lane_counts=(1,), duration_s=0.02, is_registered=True)
+    with ExitStack() as stack:
+        layers = LayerRounds([backend], [Bucket(8)], stack)
+        (visits,) = visit([backend], [Bucket(8)], trial, 3, layers.run)
+    stages, (of_layers,) = to_series(visits), layers.series()
+    assert {place.name for place in stages} == {"enqueue", "h2d", "compute", "d2h", BATCH, STEP}
+    assert of_layers
+    assert {place.bucket for place in (*stages, *of_layers)} == {"8"}
+    assert {len(rounds) for rounds in (*stages.values(), *of_layers.values())} == {3}
+    assert bench.api.calls["cudaHostRegister"] == bench.api.calls["cudaHostUnregister"] == 1
+
+
+def test_names_that_repeat_are_numbered() -> None:
+    assert list(numbered(["a", "b", "a", "a"])) == ["a", "b", "a #2", "a #3"]
 
 
 def test_stages_are_between_the_moments_of_a_batch() -> None:
