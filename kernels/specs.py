@@ -22,6 +22,7 @@ SOURCES = {
     "classify": ("classify_fp16", "classify_fp32"),
     "embed": ("embed_fp16", "embed_fp32"),
     "pad": ("pad_int32", "pad_int64"),
+    "fill": ("fill_bytes",),
     "detect": tuple(
         f"detect_{step}_{layout}_{dtype}"
         for step in ("decode", "select")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kernels import detect, embed, layernorm, preprocess
+from kernels import detect, embed, fill, layernorm, preprocess
 from kernels.specs import SOURCE_FOLDER, target_of
 
 
@@ -19,6 +19,8 @@ from kernels.specs import SOURCE_FOLDER, target_of
         ("preprocess.cu", r"BLOCK_Y = (\d+)", preprocess.BLOCK[1]),
         ("embed.cu", r"int LANES = (\d+)", embed.BLOCK[0]),
         ("embed.cu", r"int TOKENS = (\d+)", embed.BLOCK[1]),
+        ("fill.cu", r"int STORE_BYTES = (\d+)", fill.STORE_BYTES),
+        ("fill.cu", r"__launch_bounds__\((\d+)\)", fill.BLOCK[0]),
         ("layernorm.cu", r"int MAX_WIDTH = (\d+)", layernorm.MAX_WIDTH),
         ("detect.cu", r"int CANDIDATES = (\d+)", detect.CANDIDATES),
         ("detect.cuh", r"int MAX_CLASSES = (\d+)", detect.MAX_CLASSES),
