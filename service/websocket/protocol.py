@@ -20,8 +20,8 @@ from service.requests import Clock
 from service.websocket.frame_head import ProtocolViolation
 from service.websocket.handshake import SWITCHING, RawHeaders, http_head
 from service.websocket.incoming import Budget
+from service.websocket.reader import Fragment, MessageReader, Ping, Pong
 from service.websocket.reader import Message as Received
-from service.websocket.reader import MessageReader, Ping, Pong
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -38,6 +38,9 @@ CLOSE_TIMEOUT_S = 2.0
 
 DEAF_BYTES = 64 << 10
 """What is read at once of a client that broke the protocol, and thrown away."""
+
+FRAMES_AT_ONCE = 32
+"""That are handled before the event loop serves others: a read can bring thousands of empty ones."""
 
 logger = logging.getLogger(__name__)
 
@@ -206,10 +209,18 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         self._transport.close()
 
     def _take_events(self) -> None:
-        """Handles what was read, up to the first message that the application waits for."""
+        """Handles what was read, up to the first message that the application waits for.
+
+        Of many frames it leaves the rest for later, and meanwhile the socket unread.
+        """
         try:
-            while self._is_wanting() and (event := self._reader.next_event()) is not None:
+            for _ in range(FRAMES_AT_ONCE):
+                if not self._is_wanting() or (event := self._reader.next_event()) is None:
+                    break
                 self._handle(event)
+            else:
+                self._pause_reading()
+                self._set_timer("rest", 0.0, self._take_rest)
         except ProtocolViolation as violation:
             self._is_deaf = True
             self._put_disconnect(violation.code, violation.reason)
@@ -218,13 +229,20 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         if is_begun != ("message" in self._timers):
             self._set_timer("message", self._bounds.message_timeout_s if is_begun else None, self._on_slow_message)
 
+    def _take_rest(self) -> None:
+        self._set_timer("rest", None)
+        if not self._is_deaf:
+            self._take_events()
+        if self._is_wanting():
+            self._resume_reading()
+
     def _is_wanting(self) -> bool:
         """Whether the application waits, or nothing is left to wait for but the client's close."""
         if self._has_sent_close:
             return not self._transport.is_closing()
         return self._waiter is not None and not self._events
 
-    def _handle(self, event: Received | Ping | Pong | Close) -> None:
+    def _handle(self, event: Received | Fragment | Ping | Pong | Close) -> None:
         match event:
             case Received():
                 self._put_message(event)
@@ -300,7 +318,8 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         self._set_timer("ping", PING_INTERVAL_S, self._ping)
 
     def _resume_reading(self) -> None:
-        if not self._is_reading and not self._transport.is_closing():
+        """Unless some of what was read is still to be handled: there may be no room for more."""
+        if not self._is_reading and not self._transport.is_closing() and "rest" not in self._timers:
             self._is_reading = True
             self._is_heard = True
             self._transport.resume_reading()

@@ -51,7 +51,12 @@ class Pong:
     """An answer to a ping."""
 
 
-Event = Message | Ping | Pong | Close
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A frame that does not end its message. Told so that whoever reads can stop between any two frames."""
+
+
+Event = Message | Fragment | Ping | Pong | Close
 
 
 class MessageReader:
@@ -101,21 +106,19 @@ class MessageReader:
             self._end += nbytes
 
     def next_event(self) -> Event | None:
-        """The next message or control frame; None where it is still to come.
+        """What the next frame is, of which at most one is looked at; None where it is still to come.
 
         Raises:
             ProtocolViolation: what came is not allowed.
         """
-        while True:
-            if self._head is None and not self._begin_frame():
-                return None
-            assert self._head is not None, "a frame has begun"
-            if self._head.is_control:
-                return self._control(self._head)
-            if self._message is not None and not self._is_complete(self._message):
-                return None
-            if (event := self._end_frame(self._head)) is not None:
-                return event
+        if self._head is None and not self._begin_frame():
+            return None
+        assert self._head is not None, "a frame has begun"
+        if self._head.is_control:
+            return self._control(self._head)
+        if self._message is not None and not self._is_complete(self._message):
+            return None
+        return self._end_frame(self._head)
 
     def close(self) -> None:
         """Gives up a message in progress."""
@@ -158,13 +161,13 @@ class MessageReader:
             self._left_bytes -= nbytes
         return not self._left_bytes
 
-    def _end_frame(self, head: FrameHead) -> Message | None:
+    def _end_frame(self, head: FrameHead) -> Message | Fragment:
         assert self._message is not None, "data frames belong to a message"
         self._head = None
         message = self._message
         message.end_frame(head)
         if not head.is_final:
-            return None
+            return Fragment()
         payload = message.payload()
         try:
             data = str(payload, "utf-8") if message.opcode is Opcode.TEXT else payload

@@ -6,7 +6,7 @@ import logging
 import pytest
 from websockets.frames import Close, CloseCode, Frame, Opcode
 
-from service.websocket.protocol import CLOSE_TIMEOUT_S, PING_INTERVAL_S, Disconnected
+from service.websocket.protocol import CLOSE_TIMEOUT_S, FRAMES_AT_ONCE, PING_INTERVAL_S, Disconnected
 from tests.doubles.websocket_connection import (
     MAX_MESSAGE_BYTES,
     MESSAGE_TIMEOUT_S,
@@ -106,6 +106,39 @@ async def test_pings_of_a_client_that_does_not_read_are_not_answered(connection:
     connection.protocol.pause_writing()
     connection.client_sends(*[Frame(Opcode.PING, b"x")] * 100)
     assert connection.transport.written == b""
+
+
+@pytest.mark.parametrize("sent", [Frame(Opcode.CONT, b"", False), Frame(Opcode.PING, b"x"), Frame(Opcode.PONG, b"")])
+async def test_a_flood_of_small_frames_lets_others_be_served(connection: WebSocketConnection, sent: Frame):
+    task = await connection.awaiting()
+    flood = [Frame(Opcode.BINARY, b"a", False), *[sent] * (3 * FRAMES_AT_ONCE), Frame(Opcode.CONT, b"b")]
+    connection.client_sends(*flood)
+    turns = 0
+    while 0.0 in connection.loop.delays_s:
+        assert not connection.transport.is_read, "unread, so that what was read cannot pile up"
+        assert not task.done()
+        connection.loop.fire(0.0)
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns == 3
+    assert bytes((await task)["bytes"]) == b"ab"
+    assert connection.transport.written.count(b"x") == 3 * FRAMES_AT_ONCE * (sent.opcode is Opcode.PING)
+    again = await connection.awaiting()
+    assert connection.transport.is_read
+    again.cancel()
+
+
+async def test_a_flood_that_breaks_the_protocol_is_not_looked_at_any_more(connection: WebSocketConnection):
+    task = await connection.awaiting()
+    connection.client_sends(*[Frame(Opcode.PONG, b"")] * (FRAMES_AT_ONCE + 3), Frame(Opcode.CONT, b""))
+    connection.protocol.shutdown()
+    assert (await task)["code"] == 1001
+    receiving = await connection.awaiting()
+    assert (await receiving)["code"] == 1002
+    connection.loop.fire(0.0)
+    assert connection.closed_with is not None
+    assert connection.closed_with.code == 1002
+    assert connection.transport.is_read
 
 
 async def test_a_close_is_echoed_and_told(connection: WebSocketConnection):

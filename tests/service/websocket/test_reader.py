@@ -12,7 +12,7 @@ from service.api.body import ByteBudget
 from service.errors import Overloaded
 from service.websocket.frame_head import ProtocolViolation
 from service.websocket.incoming import unmask
-from service.websocket.reader import SCRATCH_BYTES, Event, Message, MessageReader, Ping, Pong
+from service.websocket.reader import SCRATCH_BYTES, Event, Fragment, Message, MessageReader, Ping, Pong
 
 MAX_BYTES = 200_000
 
@@ -49,7 +49,16 @@ def read(made: MessageReader, sent: bytes, size: int = 1 << 30) -> list[Event]:
         start += nbytes
         while (event := made.next_event()) is not None:
             events.append(event)
-    return events
+    return [event for event in events if not isinstance(event, Fragment)]
+
+
+def test_no_more_than_one_frame_is_looked_at():
+    made = reader()
+    sent = frame(Opcode.BINARY, b"a", fin=False) + 3 * frame(Opcode.CONT, fin=False) + frame(Opcode.CONT, b"b")
+    made.room()[: len(sent)] = sent
+    made.received(len(sent))
+    assert [made.next_event() for _ in range(4)] == [Fragment()] * 4
+    assert said(made.next_event()) == b"ab"
 
 
 def said(event: Event) -> object:
