@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import cv2
 import numpy as np
@@ -23,6 +25,9 @@ class VideoSink:
     Args:
         path: of the file, which is overwritten.
         frames_per_s: of the video.
+
+    Raises:
+        VideoError: the file's name is not one of a video.
     """
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
@@ -62,25 +67,40 @@ class VideoSink:
 class JsonLinesSink:
     """Answers, one a line, each with `frame`, `latency_ms` and, of a folder, `file`. A context manager.
 
+    All that it does raises VideoError where the file cannot be written.
+
     Args:
         path: of the file, which is overwritten.
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._file = path.open("wb")
-        except OSError as error:
-            raise VideoError(f"{path} cannot be written: {error.strerror}") from None
+        self._path = path
+        self._file: BinaryIO | None = None
 
     def __enter__(self) -> JsonLinesSink:
+        with self._writing():
+            self._file = self._path.open("wb")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+        if self._file is not None:
+            with self._writing():
+                self._file.close()
 
     def write(self, answered: Answered) -> None:
         """Writes one line."""
+        assert self._file is not None, "lines are written within the context"
         line: dict[str, Any] = {"frame": answered.number, "latency_ms": round(answered.latency_s * 1e3, 3)}
         if answered.frame.name:
             line["file"] = answered.frame.name
-        self._file.write(orjson.dumps({**line, **answered.answer}, option=orjson.OPT_APPEND_NEWLINE))
+        with self._writing():
+            self._file.write(orjson.dumps({**line, **answered.answer}, option=orjson.OPT_APPEND_NEWLINE))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise VideoError(
+                f"{self._path} cannot be written: {error.strerror}; choose a folder that is there, with room"
+            ) from None

@@ -62,15 +62,18 @@ class FrameStream:
 
     def __init__(self, connection: ClientConnection, max_outstanding: int) -> None:
         self._connection = connection
-        self._places = threading.Semaphore(max_outstanding)
+        # Not a semaphore, nor an event: a signal that comes while one is released would wait for its own thread.
+        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(max_outstanding):
+            self._places.put(None)
         self._sent: queue.SimpleQueue[_Sent | None] = queue.SimpleQueue()
-        self._is_ending = threading.Event()
+        self._is_ending = False
         self._error: Exception | None = None
 
     def end(self) -> None:
         """Sends no more frames; those that are on their way are still answered. Any thread, or a signal."""
-        self._is_ending.set()
-        self._places.release()
+        self._is_ending = True
+        self._places.put(None)
 
     def answers(self, frames: Iterator[SourceFrame], encode: Callable[[SourceFrame], bytes]) -> Iterator[Answered]:
         """Sends every frame, and gives each with its answer, in order.
@@ -88,7 +91,7 @@ class FrameStream:
         try:
             while (sent := self._sent.get()) is not None:
                 answer = self._hear()
-                self._places.release()
+                self._places.put(None)
                 del answer["frame"]
                 yield Answered(number, sent.frame, answer, time.monotonic() - sent.at_s)
                 number += 1
@@ -101,8 +104,8 @@ class FrameStream:
     def _send(self, frames: Iterator[SourceFrame], encode: Callable[[SourceFrame], bytes]) -> None:
         try:
             for frame in frames:
-                self._places.acquire()
-                if self._is_ending.is_set():
+                self._places.get()
+                if self._is_ending:
                     break
                 message = encode(frame)
                 self._sent.put(_Sent(frame, time.monotonic()))
