@@ -26,6 +26,10 @@ def is_on_gpu(snapshot: MetricsSnapshot) -> bool:
     return snapshot.model.backend == TENSORRT
 
 
+MUCH_OF_A_CORE = 0.7
+"""Share of its cores that a pool with work for all of its threads gets unless others take them."""
+
+
 def is_held_up(snapshot: MetricsSnapshot) -> bool:
     """Whether the event loop surely runs late, and requests wait for it much longer than it works on them."""
     loop, latency_s = snapshot.stations.get(Station.EVENT_LOOP), snapshot.latency_s
@@ -34,6 +38,19 @@ def is_held_up(snapshot: MetricsSnapshot) -> bool:
     worked_s = loop.busy_s / max(loop.rows, snapshot.requests.rows) * rows_per_request(snapshot)
     stages = (Stage.PARSE, Stage.DISPATCH, Stage.COMPLETE, Stage.RENDER)
     return sum(snapshot.stage_s(stage) or 0.0 for stage in stages) - worked_s > MUCH_LOOP_WAIT * latency_s
+
+
+def is_pool_kept_from_cores(snapshot: MetricsSnapshot) -> bool:
+    """Whether all threads of the pool have work all the time, and get no core for much of it.
+
+    By Little's law requests per second times the time in `prepare` are in the pool; with as many as it has threads it
+    takes no more, however little CPU time it counts.
+    """
+    pool, prepare_s = snapshot.stations.get(Station.THREAD_POOL), snapshot.stage_s(Stage.PREPARE)
+    if pool is None or prepare_s is None or snapshot.window.duration_s <= 0:
+        return False
+    in_pool = snapshot.requests_per_s * prepare_s
+    return in_pool >= pool.servers and pool.busy_s / snapshot.window.duration_s < MUCH_OF_A_CORE * pool.servers
 
 
 def device_time_s(snapshot: MetricsSnapshot) -> float | None:

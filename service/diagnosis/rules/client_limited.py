@@ -4,8 +4,8 @@ Symptom: no station is loaded above 0.7 and hardly anything waits. A server with
 by the number of requests in flight, which a closed loop keeps at its number of clients (variance below half of the
 mean; arrivals at random have the mean), or by a load generator that says so, or that is itself out of CPU (locust warns
 above 0.9). Confirmed where throughput is below 0.7 of the ceiling and fewer than N* requests are in flight (taxonomy
-class 19). A server whose requests wait for a late event loop is held up, whatever its stations say: only P10 knows its
-ceiling.
+class 19). A server whose requests wait for a late event loop is held up, whatever its stations say, and so is one whose
+threads for media wait for cores: only P10 knows its ceiling.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from service.diagnosis.finding import (
     unrecorded,
     unverified,
 )
-from service.diagnosis.observed import is_held_up
+from service.diagnosis.observed import is_held_up, is_pool_kept_from_cores
 from service.diagnosis.stations import (
     SATURATED_LOAD,
     StationLoad,
@@ -74,6 +74,13 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         return unverified(
             KIND,
             "no station is loaded, but requests wait for a late event loop: what the server could do is not known",
+            *evidence,
+            missing=(Missing("what the server makes of as many requests as it takes", "P10"),),
+        )
+    if is_pool_kept_from_cores(snapshot) and not room.is_measured:
+        return unverified(
+            KIND,
+            "the pool's threads are all taken although they work little: something keeps them from cores",
             *evidence,
             missing=(Missing("what the server makes of as many requests as it takes", "P10"),),
         )

@@ -190,6 +190,7 @@ RECIPES: Mapping[str, Recipe] = {
         make=make_image_classifier,
         card=IMAGES_CARD,
         load=Photos(side=1600, clients=3),
+        settings={"cpu_threads": 2},
         expected=BottleneckClass.CPU_PREPROCESS,
     ),
     "padding-waste": Recipe(

@@ -22,6 +22,13 @@ WAITING = replace(
     ),
 )
 
+STARVED = replace(
+    CLOSED,
+    stations=stations(40_000, thread_pool=0.1, device=0.2, event_loop=0.1),
+    requests=requests({Stage.PREPARE: 15e-3, Stage.BACKLOG: 0.0}, count=40_000, in_flight_std=0.1),
+)
+"""Ten requests in a pool of eight threads, which together get a tenth of eight cores."""
+
 
 def in_flight(std: float | None, client: ClientFigures | None = None):
     return replace(CLOSED, client=client, requests=replace(CLOSED.requests, in_flight_std=std))
@@ -56,6 +63,13 @@ def in_flight(std: float | None, client: ClientFigures | None = None):
             "costs of full batches",
             id="busy, perhaps with small batches",
         ),
+        pytest.param(
+            replace(STARVED, probes=probes(http_rows_per_s=None)),
+            Verdict.UNVERIFIED,
+            "keeps them from cores",
+            id="starved",
+        ),
+        pytest.param(STARVED, Verdict.CONFIRMED, "in flight", id="starved, and a probe saw the server do more"),
         pytest.param(
             replace(WAITING, probes=probes(http_rows_per_s=None)), Verdict.UNVERIFIED, "a late event loop", id="held up"
         ),
