@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 OK = b"200"
 
@@ -37,6 +38,8 @@ async def measure(order: Mapping[str, object], request: bytes, clock: Callable[[
     finally:
         for _, writer in opened:
             writer.close()
+            with suppress(OSError):  # what the server did to the connection has been told
+                await writer.wait_closed()
 
 
 async def _repeat(
