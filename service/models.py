@@ -45,6 +45,11 @@ class MediaForm:
     max_row_bytes: int
     example: MediaExample
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """Most bytes of the inputs of its largest batch."""
+        return self.batch_sizes[-1] * self.max_row_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:

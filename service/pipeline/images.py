@@ -75,7 +75,8 @@ class ImageLoader:
     def load(self, body: bytes, content_type: str, *, as_media: bool = True) -> LoadedImages:
         """The images of a body, one row each. Takes milliseconds per image: runs on a pool thread.
 
-        Of the images that become tensors only one is in memory decoded at a time.
+        Of the images that become tensors only one is in memory decoded at a time. Of the others, no more than the
+        largest batch of media has room for: a small file can hold many pixels, and a request many files.
 
         Args:
             body: the whole, already bounded, body.
@@ -102,11 +103,13 @@ class ImageLoader:
         sizes: list[ImageSize] = []
         tensors: list[int] = []
         host_images: HostArray | None = None
+        room_bytes = self.media.max_batch_bytes if self.media is not None and as_media else 0
         for index, image in enumerate(images):
             sizes.append(ImageSize(image.height, image.width))
-            inputs = self._as_media(image) if as_media else None
+            inputs = self._as_media(image, room_bytes)
             if inputs is not None:
                 calls.append(Call(inputs, 1, self.dims, form=Form.MEDIA))
+                room_bytes -= calls[-1].nbytes
                 indices.append((index,))
                 continue
             if host_images is None:
@@ -120,13 +123,14 @@ class ImageLoader:
             indices.append(tuple(tensors))
         return LoadedImages(tuple(calls), tuple(sizes), tuple(indices))
 
-    def _as_media(self, image: RawImage) -> tuple[HostArray, HostArray] | None:
-        """The inputs of an image as it is, or None where it must become a tensor."""
-        if self.media is None:
+    def _as_media(self, image: RawImage, room_bytes: int) -> tuple[HostArray, HostArray] | None:
+        """The inputs of an image as it is, in `room_bytes` at most, or None where it must become a tensor."""
+        if self.media is None or not room_bytes:
             return None
         plan = plan_resize(image.height, image.width, self.preprocessor.target, self.preprocessor.card)
         inputs = described(image, plan)
-        if inputs is None or sum(host.nbytes for host in inputs) > self.media.max_row_bytes:
+        most_bytes = min(room_bytes, self.media.max_row_bytes)
+        if inputs is None or sum(host.nbytes for host in inputs) > most_bytes:
             return None
         return inputs
 

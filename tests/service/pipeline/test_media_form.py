@@ -43,9 +43,10 @@ def media(*outputs: tuple[str, DType, tuple[int, ...]], sizes: tuple[int, ...] =
     )
 
 
-def classifier(ranked: int, classes: int = 4) -> ModelSpec:
+def classifier(ranked: int, classes: int = 4, sizes: tuple[int, ...] = (1, 2, 4)) -> ModelSpec:
     spec = make_spec(max_batch_size=4, outputs=(TensorSpec("scores", DType.FP32, ("n", classes)),))
-    return spec.with_media(media(("scores", DType.FP32, (ranked,)), ("classes", DType.INT32, (ranked,))))
+    outputs = (("scores", DType.FP32, (ranked,)), ("classes", DType.INT32, (ranked,)))
+    return spec.with_media(media(*outputs, sizes=sizes))
 
 
 def ranked(call: Call) -> Outputs:
@@ -64,6 +65,19 @@ def test_each_image_goes_its_own_way_and_answers_keep_their_order() -> None:
     best = [result["predictions"] for result in answer["results"]]
     assert [[each["index"] for each in one] for one in best] == [[2], [3], [2]]
     assert [round(one[0]["score"], 2) for one in best] == [0.1, 1.0, 0.05]
+
+
+@pytest.mark.parametrize(("sizes", "as_they_are"), [((1,), 2), ((1, 2), 4)])
+def test_of_a_request_no_more_images_stay_decoded_than_a_batch_has_room_for(
+    sizes: tuple[int, ...], as_they_are: int
+) -> None:
+    """Each has 300 bytes and its descriptor; the rest becomes tensors one by one, in one call."""
+    task = create_classify_task(classifier(4, sizes=sizes), max_image_pixels=10**6)
+    body = form(*(part(encode(".png", noise(10, 10))) for _ in range(4)))
+    answer, ((*asked,),) = drive(task.steps(body, FORM, {}), ranked)
+    rest = [(Form.TENSORS, 4 - as_they_are)] if as_they_are < 4 else []
+    assert [(call.form, call.rows) for call in asked] == [(Form.MEDIA, 1)] * as_they_are + rest
+    assert len(answer["results"]) == 4
 
 
 def test_pixels_are_handed_on_without_a_copy() -> None:
