@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,4 +60,6 @@ def test_the_injected_fault_comes_first(name: str, start_server: StartServer, tm
         found = confirmed(document)[:1]
         if found == expected or not is_crowded(document):
             break
+    if not found and is_crowded(document) and not os.environ.get("CI"):
+        pytest.skip(f"others held this machine's cores, and rightly nothing was concluded: {ATTEMPTS} attempts")
     assert found == expected, to_text(document)
