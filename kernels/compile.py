@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernels.specs import ARCHITECTURES, SOURCE_FOLDER, SOURCES, target_of
 from service.errors import ModelLoadFailed
@@ -116,7 +117,7 @@ def compile_ptx(source: str) -> bytes:
         source: one of `specs.SOURCES`.
 
     Raises:
-        ModelLoadFailed: NVRTC is missing, or the source does not compile.
+        ModelLoadFailed: NVRTC is missing or refuses a call, or the source does not compile.
     """
     nvrtc()  # says what to install where it is missing
     from cuda.bindings import nvrtc as binding  # noqa: PLC0415 - only machines that compile have it
@@ -124,20 +125,30 @@ def compile_ptx(source: str) -> bytes:
     text = (SOURCE_FOLDER / f"{source}.cu").read_bytes()
     flags = [f"-arch={PTX_ARCHITECTURE}", f"-std={FLAGS['std']}", f"-fmad={str(FLAGS['fma']).lower()}"]
     options = [flag.encode() for flag in (*flags, f"-I{SOURCE_FOLDER}")]
-    code, program = binding.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], [])
-    if code:
-        raise ModelLoadFailed(f"'{source}' cannot be compiled to PTX: nvrtcCreateProgram gave {code}")
+    program = _made("nvrtcCreateProgram", binding.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], []))
     try:
         (code,) = binding.nvrtcCompileProgram(program, len(options), options)
         if code:
-            log = b" " * binding.nvrtcGetProgramLogSize(program)[1]
-            binding.nvrtcGetProgramLog(program, log)
+            log = b" " * _made("nvrtcGetProgramLogSize", binding.nvrtcGetProgramLogSize(program))
+            _made("nvrtcGetProgramLog", binding.nvrtcGetProgramLog(program, log))
             raise ModelLoadFailed(f"'{source}' does not compile to PTX: {log.decode(errors='replace')}")
-        built: bytes = b" " * binding.nvrtcGetPTXSize(program)[1]
-        binding.nvrtcGetPTX(program, built)
+        built: bytes = b" " * _made("nvrtcGetPTXSize", binding.nvrtcGetPTXSize(program))
+        _made("nvrtcGetPTX", binding.nvrtcGetPTX(program, built))
         return built.rstrip(b"\0")
     finally:
-        binding.nvrtcDestroyProgram(program)
+        binding.nvrtcDestroyProgram(program)  # unchecked: what is wrong with it by then was told before
+
+
+def _made(call: str, answer: tuple[Any, ...]) -> Any:
+    """What a call of NVRTC gave beside its code; None where that is all.
+
+    Raises:
+        ModelLoadFailed: the code is an error's.
+    """
+    code, *made = answer
+    if code:
+        raise ModelLoadFailed(f"CUDA kernels cannot be compiled: {call} gave {code}; reinstall inferlane[kernels]")
+    return made[0] if made else None
 
 
 def _key(text: str, architecture: str, version: str) -> str:

@@ -171,3 +171,16 @@ def test_ptx_of_a_source_that_does_not_compile(
     monkeypatch.setattr(compiler, "SOURCE_FOLDER", tmp_path)
     with pytest.raises(ModelLoadFailed, match=r"(?s)'broken' does not compile to PTX.*undefined_name"):
         compile_ptx("broken")
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"), [("nvrtcCreateProgram", (7, None)), ("nvrtcGetPTXSize", (7, 0)), ("nvrtcGetPTX", (7,))]
+)
+def test_a_call_that_nvrtc_refuses_is_named(
+    installed: Toolchain, monkeypatch: pytest.MonkeyPatch, call: str, answer: tuple[object, ...]
+) -> None:
+    from cuda.bindings import nvrtc as binding  # noqa: PLC0415 - only where it is installed
+
+    monkeypatch.setattr(binding, call, lambda *_: answer)
+    with pytest.raises(ModelLoadFailed, match=f"{call} gave 7; reinstall"):
+        compile_ptx("layernorm")
