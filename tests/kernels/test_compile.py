@@ -179,7 +179,7 @@ def test_ptx_of_a_source_that_does_not_compile(
 def test_a_call_that_nvrtc_refuses_is_named(
     installed: Toolchain, monkeypatch: pytest.MonkeyPatch, call: str, answer: tuple[object, ...]
 ) -> None:
-    from cuda.bindings import nvrtc as binding  # noqa: PLC0415 - only where it is installed
+    from cuda.bindings import nvrtc as binding
 
     monkeypatch.setattr(binding, call, lambda *_: answer)
     with pytest.raises(ModelLoadFailed, match=f"{call} gave 7; reinstall"):
