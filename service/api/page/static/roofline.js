@@ -17,26 +17,28 @@ export async function drawRoofline(place, table, peaks) {
   const known = table.layers.filter((layer) => layer.intensity > 0 && layer.flops > 0 && layer.time_s > 0);
   const span = reach(known, peaks);
   const roofs = peaks?.bytes_per_s ? roofTraces(peaks, span, known) : [];
-  await draw(
-    place,
-    [
-      ...roofs,
-      ...Object.keys(TONES)
-        .map((kind) => points(kind, known))
-        .filter((trace) => trace.x.length),
-    ],
-    {
-      height: 400,
-      xaxis: axis({
-        type: "log",
-        title: { text: "FLOPs per byte" },
-        range: span.map(Math.log10),
-        dtick: 1,
-        exponentformat: "power",
-      }),
-      yaxis: axis({ type: "log", title: { text: "FLOP/s" }, dtick: 1, exponentformat: "SI" }),
-    },
-  );
+  const layers = Object.keys(TONES).map((kind) => points(kind, known));
+  const traces = [...roofs, ...layers].filter((trace) => trace.x.length);
+  const rates = traces.flatMap((trace) => trace.y);
+  const heights = rates.length ? [Math.min(...rates) / 2, Math.max(...rates) * 2] : [1e9, 1e12];
+  await draw(place, traces, {
+    height: 400,
+    xaxis: logAxis("FLOPs per byte", span),
+    yaxis: logAxis("FLOP/s", heights),
+  });
+}
+
+/** A logarithmic axis whose ticks are plain texts: exponents would be raised by inline styles, which are forbidden. */
+function logAxis(title, [low, high]) {
+  const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
+  const decades = Array.from({ length: Math.max(0, last - first + 1) }, (_, step) => 10 ** (first + step));
+  return axis({
+    type: "log",
+    title: { text: title },
+    range: [Math.log10(low), Math.log10(high)],
+    tickvals: decades,
+    ticktext: decades.map((decade) => scaled(decade, "")),
+  });
 }
 
 function points(kind, layers) {
