@@ -39,6 +39,20 @@ class FunctionAttributes(Protocol):
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: IntEnum
 
 
+class NodeParameters(Protocol):
+    """What a graph's node launches; `func`, which is not named here, stays empty."""
+
+    kern: Handle
+    gridDimX: int
+    gridDimY: int
+    gridDimZ: int
+    blockDimX: int
+    blockDimY: int
+    blockDimZ: int
+    sharedMemBytes: int
+    kernelParams: int
+
+
 class DriverApi(TensorMapApi, Protocol):
     """The part of `cuda.bindings.driver` that loads and launches; its codes have the runtime's numbers."""
 
@@ -47,6 +61,8 @@ class DriverApi(TensorMapApi, Protocol):
     cuLibraryUnload: Callable[[Handle], tuple[Code]]
     cuLaunchKernel: Callable[..., tuple[Code]]
     cuKernelSetAttribute: Callable[[IntEnum, int, Handle, int], tuple[Code]]
+    cuGraphAddKernelNode: Callable[[Handle, Sequence[Handle], int, NodeParameters], tuple[Code, Handle]]
+    CUDA_KERNEL_NODE_PARAMS: Callable[[], NodeParameters]
     CUfunction_attribute: FunctionAttributes
 
 
@@ -133,19 +149,51 @@ class Kernels(Resource[tuple[Handle, ...]]):
             arguments: in the order and types of the kernel's parameters.
             stream: what orders it.
         """
-        _require_grid(entry, geometry)
-        if geometry.shared_bytes > _USUAL_SHARED_BYTES:
-            self._allow_shared(entry, geometry.shared_bytes)
-        places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
+        self._require_launchable(entry, geometry)
+        places = _places(arguments)
         kept = (places, tuple(arguments), self)
         launch, kernel, handle = self._driver.cuLaunchKernel, int(self._entries[entry]), stream.handle
         address = ctypes.addressof(places)
-        self.native  # noqa: B018 - refuses a closed module
 
         def call(_kept: object = kept) -> tuple[Code]:
             return launch(kernel, *geometry.grid, *geometry.block, geometry.shared_bytes, handle, address, 0)
 
         return PreparedCall(f"cuLaunchKernel {entry}", call)
+
+    def add_node(
+        self,
+        graph: Handle,
+        entry: str,
+        geometry: Geometry,
+        arguments: Sequence[KernelArgument],
+        *,
+        dependencies: Sequence[Handle],
+    ) -> Handle:
+        """Adds a launch to a graph that is not instantiated yet; CUDA copies the arguments, and keeps no more of them.
+
+        Args:
+            graph: the graph. What is instantiated of it must not outlive these kernels.
+            entry: the kernel's name; see `specs.SOURCES`.
+            geometry: grid, block and dynamic shared memory.
+            arguments: in the order and types of the kernel's parameters.
+            dependencies: nodes of the graph that must be done before.
+
+        Returns:
+            The new node.
+
+        Raises:
+            DeviceError: CUDA refuses, or the kernels are closed.
+        """
+        self._require_launchable(entry, geometry)
+        places = _places(arguments)
+        node = self._driver.CUDA_KERNEL_NODE_PARAMS()
+        node.kern = self._entries[entry]
+        node.gridDimX, node.gridDimY, node.gridDimZ = geometry.grid
+        node.blockDimX, node.blockDimY, node.blockDimZ = geometry.block
+        node.sharedMemBytes = geometry.shared_bytes
+        node.kernelParams = ctypes.addressof(places)
+        added = self._driver.cuGraphAddKernelNode(graph, [*dependencies], len(dependencies), node)
+        return check(self.cuda.api, f"cuGraphAddKernelNode {entry}", added)
 
     def has(self, entry: str) -> bool:
         """Whether the device has this kernel: some are for one architecture alone."""
@@ -161,6 +209,12 @@ class Kernels(Resource[tuple[Handle, ...]]):
         encoded = encode_halves(self._driver, matrix.address, (rows, columns), box)
         words = check(self.cuda.api, f"cuTensorMapEncodeTiled of {rows} x {columns}", encoded).opaque
         return TensorMap((ctypes.c_uint64 * 16)(*map(int, words)))
+
+    def _require_launchable(self, entry: str, geometry: Geometry) -> None:
+        _require_grid(entry, geometry)
+        if geometry.shared_bytes > _USUAL_SHARED_BYTES:
+            self._allow_shared(entry, geometry.shared_bytes)
+        self.native  # noqa: B018 - refuses a closed module
 
     def _allow_shared(self, entry: str, nbytes: int) -> None:
         attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -248,6 +302,11 @@ def require_tensor(
 def pointers(*tensors: DeviceTensor) -> list[KernelArgument]:
     """The addresses of tensors, as a kernel's parameters."""
     return [ctypes.c_void_p(tensor.address) for tensor in tensors]
+
+
+def _places(arguments: Sequence[KernelArgument]) -> ctypes.Array[ctypes.c_void_p]:
+    """Where the arguments lie; they must outlive this."""
+    return (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
 
 
 def _require_grid(entry: str, geometry: Geometry) -> None:

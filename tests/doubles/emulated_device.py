@@ -24,13 +24,16 @@ from kernels.specs import SOURCE_FOLDER, SOURCES
 from service.runtime.cuda.device import Cuda
 from tests.doubles.fake_cuda import FakeCuda
 from tests.doubles.fake_cuda_core import api_call
-from tests.doubles.fake_cuda_types import Block, Failed, cudaError_t
-from tests.doubles.fake_driver import FakeDriver
+from tests.doubles.fake_cuda_types import Block, Failed, Handle, Node, cudaError_t, cudaGraphNodeType
+from tests.doubles.fake_driver import CUDA_KERNEL_NODE_PARAMS, FakeDriver
 
 EMULATOR = Path(__file__).with_name("emulator")
 
 COOPERATIVE = ("__syncthreads", "block.cuh", "tensor_core.cuh", "hopper.cuh")
 """What a source contains whose threads must take turns."""
+
+PARAMETERS = {"fill_bytes": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)}
+"""Of kernels that are nodes of graphs, which keep copies of their arguments."""
 
 
 class EmulatedCuda(FakeCuda):
@@ -72,6 +75,34 @@ class EmulatedDriver(FakeDriver):
         run = getattr(self._library, f"run_{self._entries[kernel]}")
         # A real launch copies its arguments; these live as long as the prepared launch, which outlives its graphs.
         return self._cuda.run(stream, lambda: run((ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block), parameters))
+
+    def cuGraphAddKernelNode(
+        self, hGraph: Handle, dependencies: list[Handle], numDependencies: int, nodeParams: CUDA_KERNEL_NODE_PARAMS
+    ) -> tuple[Any, ...]:
+        refused = super().cuGraphAddKernelNode(hGraph, dependencies, numDependencies, nodeParams)
+        if refused[0]:
+            return refused
+        entry = self._entries[int(nodeParams.kern)]
+        grid, block = (ctypes.c_int * 3)(*nodeParams.grid), (ctypes.c_int * 3)(*nodeParams.block)
+        given = (ctypes.c_void_p * len(PARAMETERS[entry])).from_address(nodeParams.kernelParams)
+        copies = [
+            kind.from_buffer_copy(kind.from_address(at)) for kind, at in zip(PARAMETERS[entry], given, strict=True)
+        ]
+        places = (ctypes.c_void_p * len(copies))(*map(ctypes.addressof, copies))
+
+        def launch(kept: object = copies) -> None:
+            if not self.loaded:
+                self._cuda.violations.append("a graph launched a kernel that was unloaded")
+            getattr(self._library, f"run_{entry}")(grid, block, places)
+
+        node = Node(cudaGraphNodeType.cudaGraphNodeTypeKernel, launch)
+        return self._cuda._addNode(hGraph, node, dependencies)
+
+    def cuMemsetD16Async(self, dstDevice: int, us: int, N: int, hStream: Any) -> tuple[Any, ...]:
+        return self._cuda._fillItems(dstDevice, us, 2, N, hStream)
+
+    def cuMemsetD32Async(self, dstDevice: int, ui: int, N: int, hStream: Any) -> tuple[Any, ...]:
+        return self._cuda._fillItems(dstDevice, ui, 4, N, hStream)
 
 
 @cache

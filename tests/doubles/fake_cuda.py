@@ -19,9 +19,11 @@ from tests.doubles.fake_cuda_types import (
     Failed,
     cudaDeviceAttr,
     cudaError_t,
+    cudaGraphNodeType,
     cudaMemcpyAttributes,
     cudaMemcpyKind,
     cudaMemcpySrcAccessOrder,
+    cudaMemsetParams,
     cudaStreamCaptureMode,
 )
 
@@ -37,6 +39,8 @@ class FakeCuda(FakeCopies, FakeGraphs):
     cudaMemcpySrcAccessOrder = cudaMemcpySrcAccessOrder
     cudaDeviceAttr = cudaDeviceAttr
     cudaMemcpyAttributes = cudaMemcpyAttributes
+    cudaGraphNodeType = cudaGraphNodeType
+    cudaMemsetParams = cudaMemsetParams
 
     def __init__(
         self,

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tests.doubles.fake_cuda_core import api_call
 from tests.doubles.fake_cuda_memory import FakeMemory
-from tests.doubles.fake_cuda_types import Failed, Stream, cudaError_t, cudaMemcpyAttributes, cudaMemcpyKind
+from tests.doubles.fake_cuda_types import (
+    Failed,
+    Stream,
+    cudaError_t,
+    cudaGraphNodeType,
+    cudaMemcpyAttributes,
+    cudaMemcpyKind,
+    cudaMemsetParams,
+)
 
 E = cudaError_t
+COPY = cudaGraphNodeType.cudaGraphNodeTypeMemcpy
 
 
 class FakeCopies(FakeMemory):
@@ -28,7 +39,7 @@ class FakeCopies(FakeMemory):
         on = self._stream(stream)
         rows = [(self._plan_copy(dst + row * dpitch, src + row * spitch, width, kind)) for row in range(height)]
         if rows:
-            self._enqueue(on, lambda: [copy() for copy in rows] and None)
+            self._enqueue(on, lambda: [copy() for copy in rows] and None, COPY)
 
     @api_call()
     def cudaMemcpyBatchAsync(  # noqa: PLR0917 - as the binding has it
@@ -53,13 +64,39 @@ class FakeCopies(FakeMemory):
 
     @api_call()
     def cudaMemsetAsync(self, devPtr: int, value: int, count: int, stream: Any) -> None:
+        self._fill(cudaMemsetParams(devPtr, count, value & 0xFF, 1, count, 1), stream)
+
+    @api_call()
+    def cudaMemset2DAsync(
+        self, devPtr: int, pitch: int, value: int, width: int, height: int, stream: Any
+    ) -> None:
+        if width > pitch:
+            raise Failed(E.cudaErrorInvalidPitchValue)
+        self._fill(cudaMemsetParams(devPtr, pitch, value & 0xFF, 1, width, height), stream)
+
+    @api_call()
+    def _fillItems(self, address: int, value: int, itemsize: int, count: int, stream: Any) -> None:
+        """The driver's fills, whose items are of several bytes."""
+        if address % itemsize:
+            raise Failed(E.cudaErrorInvalidValue)
+        self._fill(cudaMemsetParams(address, 0, value, itemsize, count, 1), stream)
+
+    def _fill(self, memset: cudaMemsetParams, stream: Any) -> None:
         on = self._stream(stream)
-        self._device_slice(devPtr, count, "a fill", E.cudaErrorInvalidValue)
-        self._enqueue(on, lambda: self._late_slice(devPtr, count).fill(value))
+        row = np.frombuffer(memset.value.to_bytes(4, "little")[: memset.elementSize] * memset.width, np.uint8)
+        places = [memset.dst + index * memset.pitch for index in range(memset.height)]
+        for place in places:
+            self._device_slice(place, row.nbytes, "a fill", E.cudaErrorInvalidValue)
+
+        def fill() -> None:
+            for place in places:
+                self._late_slice(place, row.nbytes)[:] = row
+
+        self._enqueue(on, fill, cudaGraphNodeType.cudaGraphNodeTypeMemset, memset)
 
     def _copy(self, dst: int, src: int, count: int, kind: cudaMemcpyKind, stream: Stream) -> None:
         if count:
-            self._enqueue(stream, self._plan_copy(dst, src, count, kind))
+            self._enqueue(stream, self._plan_copy(dst, src, count, kind), COPY)
 
     def _plan_copy(self, dst: int, src: int, count: int, kind: cudaMemcpyKind) -> Callable[[], None]:
         """Checks both sides now, as CUDA does, and gives what copies them later."""

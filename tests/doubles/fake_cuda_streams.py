@@ -7,7 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.doubles.fake_cuda_core import FakeCore, api_call
-from tests.doubles.fake_cuda_types import Capture, Event, Failed, Handle, Op, Stream, cudaError_t, cudaStreamCaptureMode
+from tests.doubles.fake_cuda_types import (
+    Capture,
+    Event,
+    Failed,
+    Handle,
+    Node,
+    Op,
+    Stream,
+    cudaError_t,
+    cudaGraphNodeType,
+    cudaMemsetParams,
+    cudaStreamCaptureMode,
+)
 
 E = cudaError_t
 
@@ -143,11 +155,18 @@ class FakeStreams(FakeCore):
 
         self._enqueue(self._stream(stream), kernel)
 
-    def _enqueue(self, stream: Stream, run: Callable[[], None]) -> Op:
+    def _enqueue(
+        self,
+        stream: Stream,
+        run: Callable[[], None],
+        kind: cudaGraphNodeType = cudaGraphNodeType.cudaGraphNodeTypeKernel,
+        memset: cudaMemsetParams | None = None,
+    ) -> Op:
         op = Op(stream, run)
         if stream.capture is not None:
             self._require_valid(stream.capture)
-            stream.capture.nodes.append(run)
+            nodes = stream.capture.nodes
+            nodes.append(Node(kind, run, memset, nodes[-1:]))
             return op
         stream.queue.append(op)
         if not self.is_deferred:

@@ -54,6 +54,13 @@ class cudaMemcpySrcAccessOrder(IntEnum):
     cudaMemcpySrcAccessOrderStream = 1
 
 
+class cudaGraphNodeType(IntEnum):
+    cudaGraphNodeTypeKernel = 0
+    cudaGraphNodeTypeMemcpy = 1
+    cudaGraphNodeTypeMemset = 2
+    cudaGraphNodeTypeGraph = 4
+
+
 class cudaDeviceAttr(IntEnum):
     cudaDevAttrL2CacheSize = 38
     cudaDevAttrComputeCapabilityMajor = 75
@@ -88,6 +95,16 @@ class Failed(Exception):
 class cudaMemcpyAttributes:
     srcAccessOrder: IntEnum = cudaMemcpySrcAccessOrder.cudaMemcpySrcAccessOrderInvalid
     flags: int = 0
+
+
+@dataclass
+class cudaMemsetParams:
+    dst: int = 0
+    pitch: int = 0
+    value: int = 0
+    elementSize: int = 0
+    width: int = 0
+    height: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,13 +148,25 @@ class Event:
 class Capture:
     mode: cudaStreamCaptureMode
     thread: int
-    nodes: list[Callable[[], None]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     is_invalid: bool = False
 
 
 @dataclass(eq=False)
+class Node:
+    """A node, and those that must be done before it; `memset` has what a fill writes where."""
+
+    kind: cudaGraphNodeType
+    run: Callable[[], None]
+    memset: cudaMemsetParams | None = None
+    dependencies: list[Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
 class Graph:
-    nodes: list[Callable[[], None]]
+    """The nodes by the numbers of their handles, in the order in which they were added."""
+
+    nodes: dict[int, Node]
 
 
 @dataclass(eq=False)

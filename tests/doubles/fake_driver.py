@@ -40,16 +40,40 @@ class CUtensorMap:
         self.opaque = [*words, *[0] * (16 - len(words))]
 
 
+class CUDA_KERNEL_NODE_PARAMS:
+    """What a graph's node launches; everything is to be set."""
+
+    func = extra = ctx = 0
+    kern: Handle
+    gridDimX: int
+    gridDimY: int
+    gridDimZ: int
+    blockDimX: int
+    blockDimY: int
+    blockDimZ: int
+    sharedMemBytes: int
+    kernelParams: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.gridDimX, self.gridDimY, self.gridDimZ
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        return self.blockDimX, self.blockDimY, self.blockDimZ
+
+
 class FakeDriver:
     """Stands where the module `cuda.bindings.driver` would.
 
     Attributes:
         loaded: libraries that are not unloaded, by handle.
-        launches: what was enqueued: kernel, grid, block, shared memory and stream.
+        launches: what was enqueued: kernel, grid, block, shared memory, and stream or graph.
         shared_bytes: what kernels were allowed beyond the usual, by name.
         refuses: name of a call that fails from now on.
     """
 
+    CUDA_KERNEL_NODE_PARAMS = CUDA_KERNEL_NODE_PARAMS
     CUfunction_attribute = CUfunction_attribute
     CUtensorMapDataType = CUtensorMapDataType
     CUtensorMapInterleave = CUtensorMapInterleave
@@ -99,6 +123,16 @@ class FakeDriver:
         self.launches.append((self._entries[kernel], grid, block, shared, stream))
         self.parameters.append(parameters)
         return (cudaError_t.cudaSuccess,)
+
+    def cuGraphAddKernelNode(
+        self, hGraph: Handle, dependencies: list[Handle], numDependencies: int, nodeParams: CUDA_KERNEL_NODE_PARAMS
+    ) -> tuple[Any, ...]:
+        if self.refuses == "cuGraphAddKernelNode":
+            return cudaError_t.cudaErrorInvalidValue, None
+        assert numDependencies == len(dependencies)
+        entry = self._entries[int(nodeParams.kern)]
+        self.launches.append((entry, nodeParams.grid, nodeParams.block, nodeParams.sharedMemBytes, int(hGraph)))
+        return cudaError_t.cudaSuccess, Handle(0x300 + len(self.launches))
 
     def cuTensorMapEncodeTiled(self, dtype: IntEnum, rank: int, address: int, *rest: Any) -> tuple[Any, ...]:
         dims, strides, box, steps, *modes = rest

@@ -59,6 +59,26 @@ class DeviceProperties(Protocol):
     name: bytes
 
 
+class NodeTypes(Protocol):
+    """What a node of a graph does."""
+
+    cudaGraphNodeTypeMemset: IntEnum
+
+
+class MemsetParameters(Protocol):
+    """What a fill in a graph writes: `height` rows of `width` elements of `elementSize` bytes, each of them `value`.
+
+    Rows begin `pitch` bytes after each other; where there is one, the pitch means nothing.
+    """
+
+    dst: int
+    pitch: int
+    value: int
+    elementSize: int
+    width: int
+    height: int
+
+
 class CopyAttributes(Protocol):
     """How a batch of copies reads its sources; `srcAccessOrder` must be set before use."""
 
@@ -73,6 +93,7 @@ class RuntimeApi(Protocol):
     cudaStreamCaptureMode: CaptureModes
     cudaMemcpySrcAccessOrder: SourceAccessOrders
     cudaDeviceAttr: DeviceAttributes
+    cudaGraphNodeType: NodeTypes
 
     cudaEventBlockingSync: int
     cudaEventDisableTiming: int
@@ -123,7 +144,14 @@ class RuntimeApi(Protocol):
 
     cudaStreamBeginCapture: Callable[[Handle, IntEnum], tuple[Code]]
     cudaStreamEndCapture: Callable[[Handle], tuple[Code, Handle | None]]
-    cudaGraphGetNodes: Callable[[Handle], tuple[Code, Sequence[Handle], int]]
+    cudaGraphGetNodes: Callable[..., tuple[Code, Sequence[Handle], int]]
+    cudaGraphClone: Callable[[Handle], tuple[Code, Handle]]
+    cudaGraphNodeGetType: Callable[[Handle], tuple[Code, IntEnum]]
+    cudaGraphMemsetNodeGetParams: Callable[[Handle], tuple[Code, MemsetParameters]]
+    cudaGraphNodeGetDependencies: Callable[..., tuple[Code, Sequence[Handle], Sequence[object], int]]
+    cudaGraphNodeGetDependentNodes: Callable[..., tuple[Code, Sequence[Handle], Sequence[object], int]]
+    cudaGraphAddDependencies: Callable[..., tuple[Code]]
+    cudaGraphDestroyNode: Callable[[Handle], tuple[Code]]
     cudaGraphInstantiate: Callable[[Handle, int], tuple[Code, Handle]]
     cudaGraphUpload: Callable[[Handle, Handle], tuple[Code]]
     cudaGraphLaunch: Callable[[Handle, Handle], tuple[Code]]

@@ -12,6 +12,7 @@ from service.runtime.cuda.api import Code, RuntimeApi
 
 T = TypeVar("T")
 U = TypeVar("U")
+V = TypeVar("V")
 
 STICKY = frozenset(
     {
@@ -59,6 +60,8 @@ def check(api: RuntimeApi, call: str, result: tuple[Code]) -> None: ...
 def check(api: RuntimeApi, call: str, result: tuple[Code, T]) -> T: ...
 @overload
 def check(api: RuntimeApi, call: str, result: tuple[Code, T, U]) -> tuple[T, U]: ...
+@overload
+def check(api: RuntimeApi, call: str, result: tuple[Code, T, U, V]) -> tuple[T, U, V]: ...
 def check(api: RuntimeApi, call: str, result: tuple[object, ...]) -> object:
     """Gives what a CUDA call returned beside its error code: nothing, one value, or a tuple of them.
 

@@ -5,8 +5,10 @@ A graph keeps the addresses, shapes and scratch it was captured with: all of the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from service.errors import DeviceError, ServiceError
 from service.runtime.cuda.api import Handle
@@ -15,6 +17,14 @@ from service.runtime.cuda.check import check, device_error
 from service.runtime.cuda.device import Cuda, LiveCounts
 from service.runtime.cuda.resource import Resource
 from service.runtime.cuda.stream import Stream
+
+Rework: TypeAlias = Callable[[Handle], Handle | None]
+"""Gives a graph to instantiate in the place of a captured one, which stays as it is; None if there is no better one.
+
+The new graph is its caller's, to destroy. It may raise sticky errors alone.
+"""
+
+_log = logging.getLogger(__name__)
 
 
 class CaptureFailed(Exception):
@@ -59,7 +69,7 @@ class Graph(Resource[Handle]):
         check(self._cuda.api, "cudaGraphExecDestroy", self._cuda.api.cudaGraphExecDestroy(native))
 
 
-def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph:
+def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream, rework: Rework | None = None) -> Graph:
     """Captures what `enqueue` gives to `stream`; called at start-up, on the thread that owns the stream.
 
     `enqueue` runs twice: once for real, so that it does what it puts off until its first run, then under capture.
@@ -69,6 +79,7 @@ def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph
         cuda: the process's CUDA.
         enqueue: gives work to `stream` and says whether it could. It must not allocate, nor sync.
         stream: has no work that it could not finish now.
+        rework: makes a better graph of the captured one. Where CUDA does not take that, the captured one it is.
 
     Returns:
         The graph, uploaded to the device.
@@ -87,7 +98,7 @@ def capture(cuda: Cuda, enqueue: Callable[[], bool], *, stream: Stream) -> Graph
             _, node_count = check(cuda.api, "cudaGraphGetNodes", cuda.api.cudaGraphGetNodes(raw))
             if node_count == 0:
                 raise CaptureFailed("enqueue gave no work to the captured stream")
-            native = _instantiated(cuda, raw, stream)
+            native = _reworked(cuda, raw, stream, rework) or _instantiated(cuda, raw, stream)
         except BaseException:
             cuda.api.cudaGraphDestroy(raw)  # unchecked: what went wrong first is what must be reported
             raise
@@ -125,6 +136,20 @@ def _captured(cuda: Cuda, enqueue: Callable[[], bool], stream: Stream) -> Handle
     if not is_enqueued or raw is None:
         raise CaptureFailed(reason)
     return raw
+
+
+def _reworked(cuda: Cuda, raw: Handle, stream: Stream, rework: Rework | None) -> Handle | None:
+    """The executable graph of what `rework` makes of the captured one; None where nothing comes of it."""
+    graph = None if rework is None else rework(raw)
+    if graph is None:
+        return None
+    try:
+        return _instantiated(cuda, graph, stream)
+    except CaptureFailed as failure:
+        _log.debug("a graph is used as it was captured, for its reworked one cannot be: %s", failure.reason)
+        return None
+    finally:
+        cuda.api.cudaGraphDestroy(graph)  # unchecked: the captured one is as good
 
 
 def _instantiated(cuda: Cuda, raw: Handle, stream: Stream) -> Handle:
