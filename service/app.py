@@ -35,9 +35,9 @@ from service.api.openapi import install_openapi
 from service.api.page.assets import load_assets
 from service.api.page.front import PageFront
 from service.api.predict import MediaThreads, Predict
+from service.api.probe_subjects import Machine, Probing
 from service.api.shared_memory import shared_memory_router
 from service.api.stream import StreamEndpoint
-from service.api.probe_subjects import Machine, Probing
 from service.api.stream_header import StreamLimits
 from service.api.stream_session import Streams
 from service.api.watchdog import Watchdog
@@ -60,9 +60,9 @@ from service.telemetry.history import History, Senses
 from service.telemetry.host_sampler import HostSampler
 from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
+from service.telemetry.snapshot_probes import Peaks
 
 MAX_PREPARING_PER_THREAD = 128
-from service.telemetry.snapshot_probes import Peaks
 
 _log = logging.getLogger(__name__)
 
@@ -181,9 +181,9 @@ def create_app(
     )
     codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")
     watch = Watch(settings, registry, recorder, gpus)
+    probing = _probing(settings, registry, recorder)
 
     @asynccontextmanager
-    probing = _probing(settings, registry, recorder)
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure_opencv()
         watch.start()
@@ -194,9 +194,9 @@ def create_app(
         starting.cancel()
         with suppress(asyncio.CancelledError):
             await starting
+        await probing.stop()
         await registry.stop()
         watch.stop()
-        await probing.stop()
         media_threads.beginning.shutdown()
         media_threads.finishing.shutdown()
         codec_pool.shutdown()
@@ -267,9 +267,6 @@ def _recorder(settings: Settings, gpus: GpuSampler) -> Recorder:
     )
 
 
-def _inference(
-    settings: Settings, registry: Registry, recorder: Recorder, predict: Predict, codec_pool: ThreadPoolExecutor
-) -> Inference:
 def _probing(settings: Settings, registry: Registry, recorder: Recorder) -> Probing:
     def peaks(backend: Backend) -> Peaks:
         threads, cache = settings.resolved_cpu_threads, settings.kernel_cache
@@ -293,6 +290,9 @@ def _include_diagnosis(app: FastAPI, settings: Settings, watch: Watch, probing: 
     app.include_router(probes_router(runner, probing.subjects, is_enabled=enabled, body_timeout_s=timeout_s))
 
 
+def _inference(
+    settings: Settings, registry: Registry, recorder: Recorder, predict: Predict, codec_pool: ThreadPoolExecutor
+) -> Inference:
     clock = time.monotonic_ns
     return Inference(
         registry=registry,
@@ -340,6 +340,8 @@ def _include_routes(app: FastAPI, settings: Settings, registry: Registry, record
     app.include_router(shared_memory_router())
     if settings.metrics_enabled and settings.diagnosis_enabled:
         links["Diagnosis"] = "/diagnose"
+        if settings.probes_enabled:
+            links["Probes (POST)"] = "/diagnose/probes"
     if settings.metrics_enabled:
         links["Prometheus metrics"] = "/metrics"
         app.include_router(metrics_router(recorder))

@@ -38,3 +38,10 @@ async def test_a_server_without_diagnosis_has_no_page_of_it(repository: Path) ->
     async with running(repository, wait=False, diagnosis_enabled=False) as app:
         assert (await app.request("GET", "/", headers=BROWSER)).headers["content-type"].startswith("text/html")
         assert (await app.request("GET", "/diagnose", headers=BROWSER)).status_code == 404
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+async def test_the_page_learns_whether_probes_may_be_run(repository: Path, is_enabled: bool) -> None:
+    async with running(repository, wait=False, probes_enabled=is_enabled) as app:
+        links = (await app.request("GET", "/")).json()["links"]
+    assert ("/diagnose/probes" in links.values()) is is_enabled
