@@ -321,6 +321,10 @@ def diagnose(
         str | None, typer.Option(metavar="ID", help="A report before a change: what was predicted, what came of it?")
     ] = None,
     shows_all: Annotated[bool, typer.Option("--all", help="Show the evidence of refuted findings too.")] = False,
+    probe: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="Run the server's experiments first: shadow, or exclusive, which pauses it."),
+    ] = None,
     uses_nsys: Annotated[
         bool, typer.Option("--nsys", help="Print Nsight Systems' command for the busiest bucket; run it if it is here.")
     ] = False,
@@ -332,7 +336,8 @@ def diagnose(
 ) -> None:
     """Say what limits a running server, on what evidence, and what the fix would gain.
 
-    A server that needs a key is given that of INFERLANE_API_KEY. Exit status 1 if a bottleneck is confirmed.
+    A server that needs a key is given that of INFERLANE_API_KEY, and for --probe that of INFERLANE_ADMIN_API_KEY. Exit
+    status 1 if a bottleneck is confirmed.
     """
     import orjson  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
@@ -342,6 +347,12 @@ def diagnose(
 
     query = {"model": model, "window": window, "since": since}
     key = _settings().api_key
+    if probe is not None:
+        from service.diagnosis_text.probes import run_probes  # noqa: PLC0415
+
+        admin = _settings().admin_api_key or key
+        secret = admin.get_secret_value() if admin else None
+        run_probes(url, model, probe, api_key=secret, show=Console(stderr=True).print)
     document = fetch(
         url,
         {name: str(value) for name, value in query.items() if value is not None},

@@ -53,6 +53,25 @@ def test_all_shows_what_speaks_against_the_others(asked) -> None:
     assert len(long) > len(short)
 
 
+@pytest.mark.parametrize(("admin_key", "used"), [("ours", "ours"), (None, "theirs")])
+def test_experiments_are_run_first_with_the_admin_key(
+    asked, monkeypatch: pytest.MonkeyPatch, admin_key: str | None, used: str
+) -> None:
+    monkeypatch.setenv("INFERLANE_API_KEY", "theirs")
+    if admin_key is not None:
+        monkeypatch.setenv("INFERLANE_ADMIN_API_KEY", admin_key)
+    ran: list[tuple[object, ...]] = []
+
+    def run_probes(url: str, model: str | None, mode: str, *, api_key: str | None, show: object) -> None:
+        assert not asked
+        ran.append((url, model, mode, api_key))
+
+    monkeypatch.setattr("service.diagnosis_text.probes.run_probes", run_probes)
+    CliRunner().invoke(cli.app, ["diagnose", "http://h:1", "--model", "m", "--probe", "exclusive"])
+    assert ran == [("http://h:1", "m", "exclusive", used)]
+    assert [key for _, _, key in asked] == ["theirs"]
+
+
 def test_a_healthy_server_ends_it_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     document = to_json(diagnose(healthy(), report_id="r1"))
     monkeypatch.setattr("service.diagnosis_text.client.fetch", lambda *args, **options: document)

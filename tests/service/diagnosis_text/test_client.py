@@ -58,7 +58,7 @@ def test_a_document_is_fetched_with_query_and_key(handler):
         (502, b"<html>bad gateway", "answered 502: <html>bad gateway"),
         (200, b"<html>", "answered no JSON"),
         (200, b'{"hello": 1}', "answered no diagnosis"),
-        (200, b"[]", "answered no diagnosis"),
+        (200, b"[]", "answered no JSON object"),
     ],
 )
 def test_whatever_else_is_answered_is_told(handler, status, body, told):
