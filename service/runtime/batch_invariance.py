@@ -10,7 +10,7 @@ from service.errors import ExecutionFailed, ModelLoadFailed, ServiceError
 from service.models import ModelSpec
 from service.requests import Batch
 from service.runtime.protocol import Lane
-from service.runtime.row_agreement import DTYPE_TOLERANCE, disagreement
+from service.runtime.row_agreement import DISTINCT_ROWS, DTYPE_TOLERANCE, disagreement
 from service.runtime.synthetic import SEED, synthetic_request
 from service.tensors import DType
 
@@ -18,9 +18,6 @@ _log = logging.getLogger(__name__)
 
 PROBE_SIZES = (64, 32, 16, 8, 224, 128, 256, 512, 1)
 """Sizes tried for dimensions without buckets; image models want multiples of 32, sequence models few."""
-
-# Not a power of two, so that the pattern of repeated rows never coincides with a batch size.
-_DISTINCT_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def _check_dims(lane: Lane, spec: ModelSpec, dims: DimSizes, rigour: Rigour) -> 
     """What is wrong with each bucket that was tried; nothing of any where requests cannot share a batch at all."""
     rows = [
         synthetic_request(spec, dims, rows=1, seed=SEED + index, scale=rigour.row_scale**index)
-        for index in range(_DISTINCT_ROWS)
+        for index in range(DISTINCT_ROWS)
     ]
     smallest, *_ = sizes = spec.buckets.sizes_at(Home(dims))
     alone = [lane.sync(lane.enqueue(Batch(Bucket(smallest, dims), (row,), 1))).outputs[0] for row in rows]

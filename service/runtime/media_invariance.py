@@ -13,11 +13,8 @@ from service.errors import DeviceError, ExecutionFailed
 from service.models import MediaForm, ModelSpec
 from service.requests import Batch
 from service.runtime.protocol import Lane
-from service.runtime.row_agreement import disagreement
+from service.runtime.row_agreement import DISTINCT_ROWS, disagreement
 from service.runtime.synthetic import media_rows
-
-_DISTINCT_ROWS = 3
-"""Not a power of two, so that the pattern of repeated rows never coincides with a batch size."""
 
 
 def check_media_invariance(lane: Lane, spec: ModelSpec, least_tolerance: float) -> dict[Bucket, str]:
@@ -49,7 +46,7 @@ def check_media_invariance(lane: Lane, spec: ModelSpec, least_tolerance: float) 
 
 
 def _problem(lane: Lane, spec: ModelSpec, media: MediaForm, bucket: Bucket, least_tolerance: float) -> str | None:
-    rows = media_rows(media, bucket.dims, count=_DISTINCT_ROWS)
+    rows = media_rows(media, bucket.dims, count=DISTINCT_ROWS)
     size = max(2, bucket.padded_size - 1)
     repeated = tuple(rows[row % len(rows)] for row in range(size))
     try:

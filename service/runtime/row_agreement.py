@@ -19,6 +19,10 @@ from service.tensors import DType, HostArray, TensorSpec
 DTYPE_TOLERANCE = {DType.FP64: 1e-9, DType.FP32: 1e-3, DType.FP16: 1e-2, DType.BF16: 4e-2}
 _ABSOLUTE_TOLERANCE = 1e-6
 
+DISTINCT_ROWS = 3
+"""Rows that are run alone, and together over and over. Not a power of two, so that the pattern of repeated rows never
+coincides with a batch size."""
+
 
 def disagreement(
     outputs: Sequence[TensorSpec],

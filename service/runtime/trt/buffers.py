@@ -20,6 +20,9 @@ from service.tensors import TensorSpec, element_count
 ALIGNMENT_BYTES = 256
 """What TensorRT demands of a tensor's address."""
 
+POISON_BYTE = 0xA5
+"""What outputs are filled with before a run that is to write all of them: an unlikely value in every type."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

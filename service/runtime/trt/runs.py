@@ -13,15 +13,13 @@ from service.runtime.cuda.memory import DeviceBuffer
 from service.runtime.cuda.stream import Stream
 from service.runtime.rows import input_plans
 from service.runtime.synthetic import SEED, synthetic_values
-from service.runtime.trt.buffers import BufferSet, Layout
+from service.runtime.trt.buffers import POISON_BYTE, BufferSet, Layout
 from service.runtime.trt.context import Context
 from service.runtime.trt.data_dependent import DataDependentOutputs
 from service.runtime.trt.engine import Engine, trt_check
 from service.runtime.trt.feeds import Feed, TensorFeed
 from service.runtime.trt.profiles import BucketShapes, is_data_dependent
 from service.tensors import HostArray
-
-_POISON = 0xA5
 
 
 class BucketRun:
@@ -138,7 +136,7 @@ class BucketRun:
     def poison_outputs(self, *, stream: Stream) -> None:
         """Overwrites what an earlier run left on the device."""
         if self._outputs.nbytes:
-            fill(self._cuda, self.buffers.device_outputs.address, _POISON, self._outputs.nbytes, stream=stream)
+            fill(self._cuda, self.buffers.device_outputs.address, POISON_BYTE, self._outputs.nbytes, stream=stream)
 
     def enqueue(self, *, stream: Stream) -> bool:
         """Gives the engine's work to the stream; False if TensorRT refuses, which `take_errors` explains."""

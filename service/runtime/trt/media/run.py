@@ -12,15 +12,13 @@ from service.runtime.cuda.copies import copy_d2h, copy_h2d, fill, prepare_d2h
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.stream import Stream
 from service.runtime.synthetic import synthetic_batch
-from service.runtime.trt.buffers import Layout, MediaBytes
+from service.runtime.trt.buffers import POISON_BYTE, Layout, MediaBytes
 from service.runtime.trt.data_dependent import DataDependentOutputs
 from service.runtime.trt.feeds import Feed
 from service.runtime.trt.media.form import DeviceTask, LoadedTask, MediaPlaces, aligned
 from service.runtime.trt.profiles import BucketShapes, Shape
 from service.runtime.trt.runs import BucketRun
 from service.tensors import HostArray, TensorSpec
-
-_POISON = 0xA5
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ class MediaRun:
     def poison_outputs(self, *, stream: Stream) -> None:
         """Overwrites what an earlier run left of the engine's outputs and of the task's."""
         self._engine.poison_outputs(stream=stream)
-        fill(self._cuda, self._results_address, _POISON, self.d2h_bytes, stream=stream)
+        fill(self._cuda, self._results_address, POISON_BYTE, self.d2h_bytes, stream=stream)
 
     def enqueue(self, *, stream: Stream) -> bool:
         """Gives kernels, engine and kernels to the stream; False if TensorRT refuses."""
