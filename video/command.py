@@ -27,6 +27,9 @@ STATUS_FAILED = 1
 STATUS_NOT_BEGUN = 2
 STATUS_INTERRUPTED = 130
 
+LEAST_SHARE = 0.9
+"""Of the frames that a file says it has, and many say about, below which it is not whole."""
+
 RECENT = 500
 """Frames that the shown percentiles are of."""
 
@@ -108,16 +111,17 @@ def run(order: VideoOrder, console: Console) -> int:
     try:
         is_interrupted = _stream(order, console, tally)
     except VideoError as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        _tell(console, f"error: {error}", "red")
         return STATUS_FAILED if tally.answered else STATUS_NOT_BEGUN
     console.print(f"{tally.answered} frames, {tally.text()}", highlight=False, soft_wrap=True)
     if tally.first_error:
-        console.print(tally.first_error, style="red", markup=False, highlight=False, soft_wrap=True)
+        _tell(console, tally.first_error, "red")
     return STATUS_INTERRUPTED if is_interrupted else STATUS_FAILED if tally.failed else 0
 
 
 def _stream(order: VideoOrder, console: Console, tally: Tally) -> bool:
     """Whether it was interrupted."""
+    _check_files(order)
     source = open_source(order.source)
     first = next(source.frames, None)
     if first is None:
@@ -140,7 +144,26 @@ def _stream(order: VideoOrder, console: Console, tally: Tally) -> bool:
         tally.began_s = time.monotonic()
         paced = _paced(frames, source.frames_per_s) if order.is_latest else frames
         answers = stream.answers(paced, lambda frame: _message(frame, first, frame_format))
-        return _consume(answers, stream, sinks, tally, _Bar(console, source, tally))
+        is_interrupted = _consume(answers, stream, sinks, tally, _Bar(console, source, tally))
+    if source.count is not None and not is_interrupted and tally.answered < LEAST_SHARE * source.count:
+        said = f"{order.source} ended after {tally.answered} frames, but says that it has {source.count}"
+        _tell(console, f"{said}; it is damaged or cut off", "yellow")
+    return is_interrupted
+
+
+def _tell(console: Console, text: str, style: str) -> None:
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_files(order: VideoOrder) -> None:
+    """To write over what is read would destroy it, before it was read."""
+    files = [file for file in (order.output, order.json_lines) if file is not None]
+    source = Path(order.source)
+    for file in files:
+        if file.exists() and source.exists() and file.samefile(source):
+            raise VideoError(f"{file} is what is to be read; write to another file")
+    if len({file.resolve() for file in files}) < len(files):
+        raise VideoError(f"{files[0]} cannot be both the video and its answers; name two files")
 
 
 def _consume(

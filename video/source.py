@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ Image = npt.NDArray[np.uint8]
 """image: uint8[height, width, 3] in host memory, BGR, as OpenCV has it."""
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+
+_CAMERA = re.compile(r"[0-9]{1,4}")
 
 DEFAULT_FRAMES_PER_S = 25.0
 """Of folders and of files that do not say."""
@@ -55,7 +58,7 @@ def open_source(place: str) -> Source:
     path = Path(place)
     if path.is_dir():
         return _folder(path)
-    if not path.exists() and not place.isdigit():
+    if not path.exists() and not _CAMERA.fullmatch(place):
         raise VideoError(f"{place} is not there; give a video file, a folder of images, or a camera's index such as 0")
     return _capture(place, is_camera=not path.exists())
 

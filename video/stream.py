@@ -23,6 +23,9 @@ OPEN_TIMEOUT_S = 30.0
 MAX_OUTSTANDING_LATEST = 64
 """Frames without an answer where the server drops those that it has no time for."""
 
+MAX_SHOWN = 80
+"""Characters of what a server says that is no answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answered:
@@ -92,7 +95,8 @@ class FrameStream:
             while (sent := self._sent.get()) is not None:
                 answer = self._hear()
                 self._places.put(None)
-                del answer["frame"]
+                if answer.pop("frame") != number:
+                    raise VideoError(f"the server did not answer frame {number} when it was its turn")
                 yield Answered(number, sent.frame, answer, time.monotonic() - sent.at_s)
                 number += 1
         finally:
@@ -119,7 +123,7 @@ class FrameStream:
 
     def _hear(self) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = orjson.loads(self._connection.recv())
+            answer = _document(self._connection.recv())
         except ConnectionClosed as closed:
             raise VideoError(f"the server ended the stream: {_reason(closed)}") from None
         if "frame" not in answer:
@@ -138,15 +142,17 @@ def open_stream(
     asked = header if max_in_flight is None else {**header, "max_in_flight": max_in_flight}
     try:
         connection.send(orjson.dumps(asked).decode())
-        answer: dict[str, Any] = orjson.loads(connection.recv(timeout=OPEN_TIMEOUT_S))
+        answer = _document(connection.recv(timeout=OPEN_TIMEOUT_S))
     except ConnectionClosed as closed:
         raise VideoError(f"the server ended the stream: {_reason(closed)}") from None
     except TimeoutError:
         raise VideoError(f"the server did not answer the header within {OPEN_TIMEOUT_S:g} s; is it a stream?") from None
     if not answer.get("ready"):
         raise VideoError(f"the server refuses the stream: {answer.get('error', answer)}")
-    is_latest = answer["freshness"] == "latest"
-    return FrameStream(connection, MAX_OUTSTANDING_LATEST if is_latest else answer["max_in_flight"]), answer
+    is_latest, most = answer.get("freshness") == "latest", answer.get("max_in_flight")
+    if type(most) is not int or most < 1:
+        raise _no_stream(answer)
+    return FrameStream(connection, MAX_OUTSTANDING_LATEST if is_latest else most), answer
 
 
 @contextmanager
@@ -172,11 +178,32 @@ def stream_url(url: str, model: str) -> str:
     Raises:
         VideoError: `url` is no HTTP address.
     """
-    parts = urlsplit(url)
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-    if parts.scheme not in schemes or not parts.netloc:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is no number, or brackets without an address between them
+        is_address = False
+    if not is_address:
         raise VideoError(f"{url} is no address of a server; give one such as http://127.0.0.1:8000")
     return f"{schemes[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/v2/models/{quote(model, safe='')}/stream"
+
+
+def _document(message: str | bytes) -> dict[str, Any]:
+    """What the server says, which is a JSON object whatever it has to say."""
+    try:
+        said = orjson.loads(message)
+    except orjson.JSONDecodeError:
+        raise _no_stream(message) from None
+    if not isinstance(said, dict):
+        raise _no_stream(said)
+    return said
+
+
+def _no_stream(said: object) -> VideoError:
+    return VideoError(
+        f"the server says {str(said)[:MAX_SHOWN]!r}, as no stream of Inferlane does; is --url its address?"
+    )
 
 
 def _reason(closed: ConnectionClosed) -> str:

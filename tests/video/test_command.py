@@ -22,7 +22,6 @@ from tests.doubles import onnx_models
 from tests.doubles.running_server import RunningServer, StartServer, add_model, free_port, start_server, wait_for
 from tests.video.clips import FRAMES_PER_S, HEIGHT, WIDTH, make_clip, make_folder
 from video.command import STATUS_FAILED, STATUS_INTERRUPTED, STATUS_NOT_BEGUN, VideoOrder, run
-from video.errors import VideoError
 from video.stream import stream_url
 from video.wire import FrameFormat
 
@@ -114,6 +113,29 @@ def test_frames_that_fail_are_told_and_the_others_answered(server: RunningServer
     assert "001.png cannot be read" in said
 
 
+def test_what_is_read_is_not_written_over(server: RunningServer, tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "clip.avi", 3)
+    before = clip.read_bytes()
+    (tmp_path / "link.avi").symlink_to(clip)
+    for order in ({"output": clip}, {"output": tmp_path / "link.avi"}, {"json_lines": clip}):
+        assert sent(server, clip, **order) == (
+            STATUS_NOT_BEGUN,
+            f"error: {next(iter(order.values()))} is what is to be read; write to another file\n",
+        )
+    out = tmp_path / "out.avi"
+    status, said = sent(server, clip, output=out, json_lines=tmp_path / "." / "out.avi")
+    assert (status, "cannot be both" in said, out.exists()) == (STATUS_NOT_BEGUN, True, False)
+    assert clip.read_bytes() == before
+
+
+def test_a_video_that_is_cut_off_is_told(server: RunningServer, tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "clip.avi", 30)
+    clip.write_bytes(clip.read_bytes()[: clip.stat().st_size // 2])
+    status, said = sent(server, clip)
+    assert status == 0
+    assert "frames, but says that it has 30; it is damaged or cut off" in said
+
+
 @pytest.mark.parametrize(
     ("order", "says"),
     [
@@ -184,8 +206,3 @@ def test_ctrl_c_finishes_the_files(server: RunningServer, tmp_path: Path) -> Non
 )
 def test_addresses_of_streams(url: str, expected: str) -> None:
     assert stream_url(url, "a/b") == expected
-
-
-def test_what_is_no_address() -> None:
-    with pytest.raises(VideoError, match="no address of a server"):
-        stream_url("127.0.0.1:8000", "m")

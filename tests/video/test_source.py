@@ -45,3 +45,9 @@ def test_an_image_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_camera_that_is_not_there() -> None:
     with pytest.raises(VideoError, match="camera 97 cannot be opened"):
         open_source("97")
+
+
+@pytest.mark.parametrize("place", ["\N{SUPERSCRIPT TWO}", "99999999999999", "-1"])
+def test_what_is_no_index_of_a_camera(place: str) -> None:
+    with pytest.raises(VideoError, match="is not there"):
+        open_source(place)
