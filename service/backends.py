@@ -182,6 +182,7 @@ class _TensorRT:
     def open(self, card: ModelCard, version: str, plan: Path, onnx: Path | None, kernel_cache: Path) -> Backend:
         """Opens a plan, and gives its task the kernels that there are for it."""
         from service.runtime.trt.backend import TensorRTBackend  # noqa: PLC0415
+        from service.runtime.trt.device_kernels import load_fills  # noqa: PLC0415
         from service.runtime.trt.media.tasks import load_device_task  # noqa: PLC0415
 
         backend = TensorRTBackend.open(
@@ -189,6 +190,7 @@ class _TensorRT:
         )
         try:
             backend.load_task(partial(load_device_task, cache=kernel_cache))
+            backend.load_fills(partial(load_fills, cache=kernel_cache))
         except BaseException as error:
             if not (isinstance(error, DeviceError) and error.is_sticky):
                 backend.close()

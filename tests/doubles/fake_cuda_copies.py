@@ -67,9 +67,7 @@ class FakeCopies(FakeMemory):
         self._fill(cudaMemsetParams(devPtr, count, value & 0xFF, 1, count, 1), stream)
 
     @api_call()
-    def cudaMemset2DAsync(
-        self, devPtr: int, pitch: int, value: int, width: int, height: int, stream: Any
-    ) -> None:
+    def cudaMemset2DAsync(self, devPtr: int, pitch: int, value: int, width: int, height: int, stream: Any) -> None:
         if width > pitch:
             raise Failed(E.cudaErrorInvalidPitchValue)
         self._fill(cudaMemsetParams(devPtr, pitch, value & 0xFF, 1, width, height), stream)

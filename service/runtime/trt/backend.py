@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from kernels.launch import Kernels
 from service.buckets import Bucket, Form
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
@@ -18,6 +19,7 @@ from service.runtime.cuda.stream import Stream
 from service.runtime.rows import input_plans, misfit, refuse_second_batch_axis
 from service.runtime.trt.context import shapes_on, survey
 from service.runtime.trt.copy_threads import CopyThreads, default_helpers
+from service.runtime.trt.device_kernels import DeviceKernels
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import LANE_DEPTH, TensorRTLane
@@ -49,6 +51,9 @@ class LoadTask(Protocol):
         """
 
 
+LoadFills: TypeAlias = Callable[[Cuda, ModelSpec], Kernels | None]
+"""Gives the kernel `fill` on the device that the calling thread uses; None where graphs keep their fills."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +76,7 @@ class TensorRTBackend:
         self._shapes = tuple(shapes)
         self._weights_bytes = weights_bytes
         self._onnx_path = onnx_path
-        self._media: LoadedTask | None = None
+        self._kernels = DeviceKernels()
         self._threads = CopyThreads(default_helpers())
 
     @classmethod
@@ -138,9 +143,18 @@ class TensorRTBackend:
         self._cuda.use_device(self._spec.card.lanes.device)
         media = load(self._cuda, self._spec, self._shapes)
         if media is not None:
-            self._media = media
+            self._kernels = replace(self._kernels, media=media)
             self._spec = self._spec.with_media(media.task.form)
             self._shapes = (*self._shapes, *_media_shapes(self._spec, self._shapes))
+
+    def load_fills(self, load: LoadFills) -> None:
+        """Lets graphs have kernels in the place of fills, where there are such; once, before the first lane is made.
+
+        Raises:
+            DeviceError: the GPU cannot be used.
+        """
+        self._cuda.use_device(self._spec.card.lanes.device)
+        self._kernels = replace(self._kernels, fills=load(self._cuda, self._spec))
 
     @property
     def spec(self) -> ModelSpec:
@@ -195,7 +209,7 @@ class TensorRTBackend:
         Raises:
             DeviceError: the GPU has no room for it.
         """
-        lane = TensorRTLane(self._cuda, self._engine, self._spec, self._threads, media=self._media)
+        lane = TensorRTLane(self._cuda, self._engine, self._spec, self._threads, kernels=self._kernels)
         lane.open(self._shapes, device=self._spec.card.lanes.device)
         return lane
 
@@ -215,8 +229,7 @@ class TensorRTBackend:
         """
         self._cuda.use_device(self._spec.card.lanes.device)
         shapes = self._probed_shapes(bucket, profile)
-        media = self._media if bucket.form is Form.MEDIA else None
-        probe = TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, media=media)
+        probe = TensorRTProbe.open(self._cuda, self._engine, self._spec, shapes, kernels=self._kernels)
         probe.onnx_path = self._onnx_path
         return probe
 
@@ -251,8 +264,7 @@ class TensorRTBackend:
         """Drops the kernels, the engine, its runtime, then the logger; idempotent. The lanes are closed before."""
         self._threads.close()
         try:
-            if self._media is not None:
-                self._media.kernels.close()
+            self._kernels.close()
         finally:
             self._engine.close()
 

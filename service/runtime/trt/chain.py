@@ -9,17 +9,20 @@ within one stream: ResNet-50 with 8 images on an H200 fell from 99.6 to 98.0 % o
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from service.device_figures import GraphMiss, MissReason
 from service.runtime.cuda.calls import PreparedCall
 from service.runtime.cuda.device import Cuda
-from service.runtime.cuda.graph import CaptureFailed, Graph, capture
+from service.runtime.cuda.graph import CaptureFailed, Graph, Rework, capture
 from service.runtime.cuda.stream import Stream
 from service.runtime.trt.buffers import BufferSet
 from service.runtime.trt.data_dependent import DataDependentOutputs
 from service.runtime.trt.feeds import Feed
 from service.tensors import HostArray
+
+_log = logging.getLogger(__name__)
 
 
 class Run(Protocol):
@@ -94,15 +97,17 @@ class Chain:
         cuda: the process's CUDA.
         run: bound.
         stream: orders it, after the upload and before the download.
+        rework: what is done to the captured graph, if anything.
 
     Attributes:
         stream: likewise.
         graph: what is replayed; None where it is executed eagerly.
     """
 
-    def __init__(self, cuda: Cuda, run: Run, *, stream: Stream) -> None:
+    def __init__(self, cuda: Cuda, run: Run, *, stream: Stream, rework: Rework | None = None) -> None:
         self._cuda = cuda
         self._run = run
+        self._rework = rework
         self.stream = stream
         self.graph: Graph | None = None
 
@@ -132,6 +137,8 @@ class Chain:
     def warm_up(self) -> GraphMiss | None:
         """Runs once eagerly, captures, and keeps the graph if its replay gives the same bits.
 
+        One that was reworked and gives others is captured once more and left as it is.
+
         Returns:
             None, or why the chain stays eager.
 
@@ -145,8 +152,23 @@ class Chain:
         if run.sized_by_data:
             names = ", ".join(f"'{name}'" for name in sorted(run.sized_by_data))
             return GraphMiss(MissReason.DATA_DEPENDENT, f"the size of {names} depends on the data")
+        miss = self._capture(eager, self._rework)
+        if self._rework is None or miss is None or miss.reason is not MissReason.REPLAY_DIFFERS:
+            return miss
+        _log.warning("a bucket's graph gives other bits once its fills are kernels; it is captured again without them")
+        return self._capture(eager, None)
+
+    def close_graph(self) -> None:
+        """Goes back to eager execution; idempotent. No replay may be running."""
+        graph, self.graph = self.graph, None
+        if graph is not None:
+            graph.close()
+
+    def _capture(self, eager: tuple[bytes, ...], rework: Rework | None) -> GraphMiss | None:
+        """Keeps the graph if its replay gives the eager run's bits; else says why not."""
+        run, stream = self._run, self.stream
         try:
-            self.graph = capture(self._cuda, lambda: run.enqueue(stream=self.stream), stream=self.stream)
+            self.graph = capture(self._cuda, lambda: run.enqueue(stream=stream), stream=stream, rework=rework)
         except CaptureFailed as failure:
             words = f"cannot be captured: {failure.reason}; TensorRT: {run.take_errors()}"
             return GraphMiss(MissReason.NOT_CAPTURABLE, words)
@@ -154,12 +176,6 @@ class Chain:
             return None
         self.close_graph()
         return GraphMiss(MissReason.REPLAY_DIFFERS, "the replay of its graph differs from the eager run")
-
-    def close_graph(self) -> None:
-        """Goes back to eager execution; idempotent. No replay may be running."""
-        graph, self.graph = self.graph, None
-        if graph is not None:
-            graph.close()
 
     def _run_once(self) -> tuple[bytes, ...]:
         """The outputs' bits. What an earlier run left on the device is overwritten first: it could pass for them."""

@@ -23,10 +23,10 @@ from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
 from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.context import scratch_bytes
 from service.runtime.trt.copy_threads import CopyThreads
+from service.runtime.trt.device_kernels import DeviceKernels
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.graph_budget import DEFAULT_SHARE
 from service.runtime.trt.launch import LaneParts, LaneStreams, Launch
-from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.results import take_results
@@ -66,18 +66,18 @@ class TensorRTLane:
         spec: ModelSpec,
         threads: CopyThreads,
         *,
-        media: LoadedTask | None = None,
+        kernels: DeviceKernels | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._cuda = cuda
         self._engine = engine
         self._spec = spec
         self._threads = threads
-        self._media = media
+        self._kernels = kernels or DeviceKernels()
         self._clock = clock
         self._output_plans = {Form.TENSORS: output_plans(spec)}
-        if media is not None:
-            form = media.task.form
+        if self._kernels.media is not None:
+            form = self._kernels.media.task.form
             self._output_plans[Form.MEDIA] = tuple(tensor_plan(spec, tensor, "") for tensor in form.outputs)
         self._shapes: dict[Bucket, BucketShapes] = {}
         self._stack = ExitStack()
@@ -111,8 +111,8 @@ class TensorRTLane:
         output_bytes = max(1, *(Layout.of(spec.outputs, each.buffered_outputs).nbytes for each in shapes))
         media_shapes = [each for each in shapes if each.bucket.form is Form.MEDIA]
         media = MediaBytes()
-        if self._media is not None and media_shapes:
-            media = media_bytes(self._media.task, spec, media_shapes)
+        if self._kernels.media is not None and media_shapes:
+            media = media_bytes(self._kernels.media.task, spec, media_shapes)
         needed_bytes = max(scratch_bytes(self._engine, profile) for profile in {each.profile for each in shapes})
         with ExitStack() as stack:
             self._streams = LaneStreams(*(stack.enter_context(Stream(cuda)) for _ in range(3)))
@@ -261,7 +261,7 @@ class TensorRTLane:
         free_before = cuda.memory_info().free_bytes
         has_media = bucket.form is Form.MEDIA
         run: Run = self._surrounded(bucket, turn, made) if has_media else self._bound(bucket, turn, made)
-        chain = Chain(cuda, run, stream=streams.compute)
+        chain = Chain(cuda, run, stream=streams.compute, rework=self._kernels.rework)
         made.callback(chain.close_graph)
         miss = chain.warm_up()
         taken_bytes = free_before - cuda.memory_info().free_bytes - chain.graph_bytes - run.data_dependent_bytes
@@ -270,13 +270,14 @@ class TensorRTLane:
 
     def _surrounded(self, bucket: Bucket, turn: int, made: ExitStack) -> MediaRun:
         """Kernels around the run of the bucket of tensors: that which is warm, or else one of its own."""
-        assert self._media is not None, "a bucket of media is known where the task is loaded"
+        media = self._kernels.media
+        assert media is not None, "a bucket of media is known where the task is loaded"
         tensors = Bucket(bucket.padded_size, bucket.dims)
         if tensors in self._warm:
             engine = cast(BucketRun, self._warm.launch(tensors, turn).run)
         else:
             engine = self._bound(bucket, turn, made)
-        run = MediaRun(self._cuda, self._spec, self._media, self._shapes[bucket], engine)
+        run = MediaRun(self._cuda, self._spec, media, self._shapes[bucket], engine)
         run.bind(stream=self._open_streams.compute)
         return run
 

@@ -21,9 +21,9 @@ from service.runtime.probe import LaunchTimes
 from service.runtime.trt.buffers import BufferSet, Layout, MediaBytes
 from service.runtime.trt.chain import Chain, Run
 from service.runtime.trt.context import scratch_bytes
+from service.runtime.trt.device_kernels import DeviceKernels
 from service.runtime.trt.engine import Engine
 from service.runtime.trt.layer_times import Subject, trace_layers, with_onnx
-from service.runtime.trt.media.form import LoadedTask
 from service.runtime.trt.media.run import MediaRun, media_bytes
 from service.runtime.trt.profiles import BucketShapes
 from service.runtime.trt.runs import BucketRun
@@ -65,7 +65,7 @@ class TensorRTProbe:
         spec: ModelSpec,
         shapes: BucketShapes,
         *,
-        media: LoadedTask | None = None,
+        kernels: DeviceKernels | None = None,
         clock: Clock = time.perf_counter_ns,
     ) -> TensorRTProbe:
         """Allocates everything, runs the bucket once and captures its graph, on the device that the thread uses.
@@ -75,13 +75,15 @@ class TensorRTProbe:
             engine: what is executed.
             spec: the model.
             shapes: the bucket.
-            media: the model's task with its kernels, which a bucket of media needs.
+            kernels: as a lane's; a bucket of media needs its task's.
             clock: nanoseconds that only grow, for the host's times.
 
         Raises:
             ModelLoadFailed, ExecutionFailed, DeviceError: as a lane's warm-up.
         """
         needed_bytes = scratch_bytes(engine, shapes.profile)
+        kernels = kernels or DeviceKernels()
+        media = kernels.media if shapes.bucket.form is Form.MEDIA else None
         with ExitStack() as stack:
             stream = stack.enter_context(Stream(cuda))
             events = [stack.enter_context(Event(cuda, timing_enabled=True, blocking_sync=False)) for _ in range(2)]
@@ -100,7 +102,7 @@ class TensorRTProbe:
             if media is not None:
                 run = media_run = MediaRun(cuda, spec, media, shapes, engine_run)
                 media_run.bind(stream=stream)
-            chain = Chain(cuda, run, stream=stream)
+            chain = Chain(cuda, run, stream=stream, rework=kernels.rework)
             stack.callback(chain.close_graph)
             miss = chain.warm_up()
             subject = Subject(cuda, engine, spec, shapes, buffers, scratch, stream)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernels.compile import Toolchain, nvrtc
-from kernels.launch import DriverApi, driver_api, load_kernels
-from service.errors import DeviceError, ModelLoadFailed
+from kernels.launch import DriverApi, Kernels, driver_api
 from service.models import ModelSpec
 from service.runtime.cuda.device import Cuda
+from service.runtime.trt.device_kernels import KernelSource
 from service.runtime.trt.media.classify import classify_task
 from service.runtime.trt.media.detect import detect_task
 from service.runtime.trt.media.embed import embed_task
@@ -66,7 +66,8 @@ def load_device_task(
             error.reason,
         )
         return None
-    return None if task is None else _loaded(cuda, spec, task, cache, find_toolchain, find_driver)
+    source = KernelSource(cache, find_toolchain, find_driver)
+    return None if task is None else _loaded(cuda, spec, task, source)
 
 
 def _require_known_sizes(spec: ModelSpec, shapes: Sequence[BucketShapes]) -> None:
@@ -76,35 +77,9 @@ def _require_known_sizes(spec: ModelSpec, shapes: Sequence[BucketShapes]) -> Non
         raise NotOnDevice("the model has outputs whose sizes depend on the data; export it without them")
 
 
-def _loaded(
-    cuda: Cuda,
-    spec: ModelSpec,
-    task: DeviceTask,
-    cache: Path,
-    find_toolchain: Callable[[], Toolchain],
-    find_driver: Callable[[], DriverApi],
-) -> LoadedTask | None:
-    device = spec.card.lanes.device
-    try:
-        folder = _expanded(cache)
-        kernels = load_kernels(cuda, find_driver(), find_toolchain(), device=device, cache=folder, sources=task.sources)
-    except (ModelLoadFailed, DeviceError) as error:
-        if isinstance(error, DeviceError) and error.is_sticky:
-            raise
-        problem = error.message
-    except RuntimeError as error:  # the binding's, of a function that the driver does not have
-        problem = f"the driver cannot load kernels ({error}); update it to one for CUDA 12 or later"
-    else:
+def _loaded(cuda: Cuda, spec: ModelSpec, task: DeviceTask, source: KernelSource) -> LoadedTask | None:
+    kernels = source.load(cuda, task.sources, device=spec.card.lanes.device)
+    if isinstance(kernels, Kernels):
         return LoadedTask(task, kernels)
-    _log.warning("model '%s': task '%s' runs on the host, which is slower: %s", spec.name, spec.card.task, problem)
+    _log.warning("model '%s': task '%s' runs on the host, which is slower: %s", spec.name, spec.card.task, kernels)
     return None
-
-
-def _expanded(folder: Path) -> Path:
-    try:
-        return folder.expanduser()
-    except RuntimeError as error:
-        raise ModelLoadFailed(
-            f"compiled kernels cannot be kept in {folder}, for this user has no home; set INFERLANE_KERNEL_CACHE to a "
-            "folder that can be written"
-        ) from error
