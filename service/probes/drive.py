@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from service.batching.lane_count import finishing
 from service.batching.lane_pool import LanePool
-from service.errors import ServiceError
 from service.requests import Batch, Clock
 from service.runtime.protocol import Backend, Lane, Ticket
 from service.units import NS_PER_S
@@ -54,17 +53,13 @@ def _drive(lane: Lane, batch: Batch, *, depth: int, duration_ns: int, start: thr
     tickets: deque[Ticket] = deque()
     ends_ns: list[int] = []
     with finishing(lane, tickets):
-        try:
-            start.wait()
-            until_ns = clock() + duration_ns
-            while len(ends_ns) < LEAST_BATCHES or ends_ns[-1] < until_ns:
-                while len(tickets) < depth:
-                    tickets.append(lane.enqueue(batch))
-                lane.sync(tickets.popleft())
-                ends_ns.append(clock())
-        except ServiceError:
-            start.abort()
-            raise
+        start.wait()
+        until_ns = clock() + duration_ns
+        while len(ends_ns) < LEAST_BATCHES or ends_ns[-1] < until_ns:
+            while len(tickets) < depth:
+                tickets.append(lane.enqueue(batch))
+            lane.sync(tickets.popleft())
+            ends_ns.append(clock())
         while tickets:
             lane.sync(tickets.popleft())
     return (len(ends_ns) - 1) * NS_PER_S / max(1, ends_ns[-1] - ends_ns[0])
