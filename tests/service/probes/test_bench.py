@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -111,3 +112,9 @@ def test_experiments_are_found_by_name_each_once_in_their_order() -> None:
 def test_unknown_experiments_are_refused_with_those_that_there_are(names: list[str], got: str) -> None:
     with pytest.raises(InvalidInput, match=f"names {got}; there are launches, copies, exposed-copies, lanes, "):
         kinds_named(names)
+
+
+def test_every_experiment_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "probes.md").read_text(encoding="utf-8")
+    for each in CATALOGUE.values():
+        assert f"| `{each.name}` | {each.numbers} |" in page
