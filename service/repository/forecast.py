@@ -7,7 +7,8 @@ before and what stands there has been worked off: `end = max(end before, backlog
 
 How far such forecasts are from the truth is learnt as well: machines are slower under load than at warm-up. As TCP does
 with the round trips that it waits for (RFC 6298), the ratio of times and forecasts is kept as a smoothed mean and mean
-deviation, and what must not come too late is judged by the mean and twice the deviation.
+deviation, and what must not come too late is judged by the mean and twice the deviation. A request that brings more
+than others, such as a page full of text, tells nothing of the machine: it is held against a forecast that knew of it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Progress:
         begun_ns: when, on the monotonic clock.
         deadline_ns: when it must have ended.
         forecast_ns: how long it was thought to take, before what forecasts are wrong by.
+        expected_ns: what of that is its own work, all members together.
         owed_ns: by member, what it is expected to bring still, in nanoseconds of all lanes.
         brought_ns: by member, what it has brought.
         with_members_ns: how long it has been with members.
@@ -40,9 +42,15 @@ class Progress:
     begun_ns: int
     deadline_ns: int
     forecast_ns: float
+    expected_ns: float
     owed_ns: dict[str, float]
     brought_ns: dict[str, float] = field(default_factory=dict)
     with_members_ns: int = 0
+
+    @property
+    def surprise_ns(self) -> float:
+        """By how much its own work, as far as it was brought, is more than was expected; less where negative."""
+        return sum(self.brought_ns.values()) - self.expected_ns
 
 
 class ChainForecast:
@@ -72,7 +80,7 @@ class ChainForecast:
 
     def begin(self, *, now_ns: int, deadline_ns: int, raw_ns: float) -> Progress:
         """Counts a request that begins; `end` must follow."""
-        progress = Progress(now_ns, deadline_ns, raw_ns, dict(self._work_ns))
+        progress = Progress(now_ns, deadline_ns, raw_ns, sum(self._work_ns.values()), dict(self._work_ns))
         for member, owed_ns in progress.owed_ns.items():
             self._owed_ns[member] += owed_ns
         return progress
@@ -87,14 +95,16 @@ class ChainForecast:
 
         One that ended for another reason is told of by `forget`.
         """
+        least_ns = 0.0 if is_late else -progress.forecast_ns  # one that is late did not come to bring all
+        forecast_ns = progress.forecast_ns and max(1.0, progress.forecast_ns + max(least_ns, progress.surprise_ns))
         self.forget(progress)
         taken_ns = now_ns - progress.begun_ns
         if is_late:
             allowed_ns = max(taken_ns, progress.deadline_ns - progress.begun_ns)
-            if allowed_ns > self.safe_ns(progress.forecast_ns):
-                self._learn_ratio(allowed_ns, progress.forecast_ns)
+            if allowed_ns > self.safe_ns(forecast_ns):
+                self._learn_ratio(allowed_ns, forecast_ns)
             return
-        self._learn_ratio(taken_ns, progress.forecast_ns)
+        self._learn_ratio(taken_ns, forecast_ns)
         host_ns = float(taken_ns - progress.with_members_ns)
         self._host_ns = host_ns if self._host_ns is None else _smoothed(self._host_ns, host_ns, MEAN_WEIGHT)
         for member in (*progress.brought_ns, *(self._work_ns.keys() - progress.brought_ns.keys())):

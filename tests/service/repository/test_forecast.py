@@ -104,6 +104,39 @@ def test_one_that_is_late_teaches_that_it_takes_longer_and_never_that_it_takes_l
     assert forecast.safe_ns(100 * MS) == believed
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_one_that_brings_more_than_others_tells_nothing_of_the_machine(is_late: bool) -> None:
+    forecast = ChainForecast()
+    for _ in range(20):
+        teach(forecast, a=10, b=20)
+    believed = forecast.safe_ns(100 * MS)
+    page = begin(forecast, allowed_ms=500, raw_ms=30)
+    forecast.bring(page, "a", 10 * MS)
+    forecast.bring(page, "b", 480 * MS)
+    forecast.end(page, now_ns=500 * MS, is_late=is_late)
+    assert forecast.safe_ns(100 * MS) == pytest.approx(believed, rel=0.1)
+
+
+def test_one_that_brings_nothing_tells_nothing_of_the_machine() -> None:
+    forecast = ChainForecast()
+    teach(forecast, a=10, b=90)
+    believed = forecast.safe_ns(100 * MS)
+    empty = begin(forecast, raw_ms=100)
+    forecast.bring(empty, "a", 10 * MS)
+    forecast.end(empty, now_ns=10 * MS)
+    assert forecast.safe_ns(100 * MS) == pytest.approx(believed)
+
+
+def test_one_that_was_late_before_it_brought_all_is_no_reason_to_expect_less() -> None:
+    forecast = ChainForecast()
+    teach(forecast, a=10, b=90)
+    believed = forecast.safe_ns(100 * MS)
+    late = begin(forecast, allowed_ms=100, raw_ms=100)
+    forecast.bring(late, "a", 10 * MS)
+    forecast.end(late, now_ns=100 * MS, is_late=True)
+    assert forecast.safe_ns(100 * MS) == believed
+
+
 def test_a_single_absurd_time_does_not_shut_the_model() -> None:
     forecast = ChainForecast()
     teach(forecast, a=10)
