@@ -145,7 +145,7 @@ def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
         )
         report = run(load)
     except LoadTestError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False)
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error
     show(load, report, Console())
     if json is not None:

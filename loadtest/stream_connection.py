@@ -27,6 +27,9 @@ _MASKED = 0x80
 _TWO_BYTES, _EIGHT_BYTES = 126, 127
 _WORD_BYTES = 8
 
+MAX_ANSWER_BYTES = 64 << 20
+"""What is read of a server at once; no answer is larger."""
+
 
 def binary_frame(payload: bytes) -> bytes:
     """A binary message, masked and complete, as it goes over the wire."""
@@ -76,8 +79,15 @@ class StreamConnection:
         self._socket.close()
 
     def say(self, document: object) -> None:
-        """Sends a JSON text message."""
-        self.send(_framed(_TEXT, orjson.dumps(document)))
+        """Sends a JSON text message.
+
+        Raises:
+            LoadTestError: the server is gone.
+        """
+        try:
+            self.send(_framed(_TEXT, orjson.dumps(document)))
+        except OSError as error:
+            raise LoadTestError(f"the server ended the stream at once: {error}") from error
 
     def send(self, frame: bytes) -> None:
         """Sends a frame of `binary_frame`."""
@@ -88,19 +98,18 @@ class StreamConnection:
         """The next text message, from JSON; pings are answered on the way.
 
         Raises:
-            LoadTestError: the server ended the stream, or says nothing any more.
+            LoadTestError: the server ended the stream, says nothing any more, or nothing that an answer is made of.
         """
         while True:
             try:
                 opcode, payload = self._read()
+                if opcode == _PING:
+                    self.send(_framed(_PONG, payload))
             except OSError as error:
                 raise LoadTestError(f"the server says nothing any more: {error}") from error
             if opcode == _TEXT:
-                answer: dict[str, Any] = orjson.loads(payload)
-                return answer
-            if opcode == _PING:
-                self.send(_framed(_PONG, payload))
-            elif opcode == _CLOSE:
+                return _document(payload)
+            if opcode == _CLOSE:
                 raise LoadTestError(
                     f"the server ended the stream: {payload[2:].decode(errors='replace') or 'no reason'}"
                 )
@@ -110,7 +119,8 @@ class StreamConnection:
         length = 0
         while (line := self._incoming.readline().strip()) != b"":
             name, _, value = line.partition(b":")
-            length = int(value) if name.lower() == b"content-length" else length
+            if name.lower() == b"content-length" and value.strip().isdigit():
+                length = min(int(value), MAX_ANSWER_BYTES)
         if " 101 " not in status:
             said = self._incoming.read(length).decode(errors="replace")
             raise LoadTestError(f"the server opens no stream: {status} {said}")
@@ -121,6 +131,8 @@ class StreamConnection:
             length = int.from_bytes(self._exactly(2), "big")
         elif length == _EIGHT_BYTES:
             length = int.from_bytes(self._exactly(8), "big")
+        if length > MAX_ANSWER_BYTES:
+            raise LoadTestError(f"the server announces a message of {length} bytes, as no stream of Inferlane does")
         return opcode, self._exactly(length)
 
     def _exactly(self, nbytes: int) -> bytes:
@@ -128,6 +140,16 @@ class StreamConnection:
         if len(data) < nbytes:
             raise ConnectionError("the connection was closed")
         return data
+
+
+def _document(payload: bytes) -> dict[str, Any]:
+    try:
+        said = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        said = None
+    if not isinstance(said, dict):
+        raise LoadTestError(f"the server says {payload[:80]!r}, as no stream of Inferlane does; is --url its address?")
+    return said
 
 
 def _without_length(head: bytes) -> bytes:

@@ -17,7 +17,7 @@ from loadtest.stream_loop import FrameRecord
 
 MS_PER_S = 1e3
 
-_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)$")
 _STAGE = re.compile(r'stage="(\w+)"')
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,9 @@ inferlane_request_duration_seconds_count{model="m",version="1"} 10.0
 inferlane_batch_size_rows_sum{model="m",version="1"} 12.0
 inferlane_batch_size_rows_count{model="m",version="1"} 4.0
 process_cpu_seconds_total 7.5
+inferlane_batch_size_rows_sum{model="m",version="1"} many
+inferlane_batch_size_rows_sum{model="m",version="1"} NaN
+inferlane_batch_size_rows_sum{model="m",version="1"} 1.2.3
 """
 
 
@@ -185,21 +190,65 @@ def test_counts_are_read_from_metrics() -> None:
     assert server_figures(counts, counts, 1.0)["mean_batch_rows"] is None
 
 
-def test_a_server_that_closes_is_told() -> None:
+@contextmanager
+def server_that_says(said: bytes) -> Iterator[Endpoint]:
+    """Takes one connection, says it, and waits until its client leaves."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
-            with connection:
+            with connection, suppress(OSError):
                 connection.recv(4096)
-                connection.sendall(b"HTTP/1.1 101 x\r\n\r\n\x89\x02hi\x88\x05\x03\xe9bye")
-                connection.recv(100)
+                connection.sendall(said)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):
+                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with StreamConnection(Endpoint("127.0.0.1", listener.getsockname()[1]), "m", (), 10) as connection:
-            with pytest.raises(LoadTestError, match="ended the stream: bye"):
-                connection.hear()
-            with pytest.raises(LoadTestError, match="says nothing any more"):
-                connection.hear()
+        yield Endpoint("127.0.0.1", listener.getsockname()[1])
         thread.join()
+
+
+OPENED = b"HTTP/1.1 101 x\r\n\r\n"
+
+
+def test_a_server_that_closes_is_told() -> None:
+    said = OPENED + b"\x89\x02hi\x88\x05\x03\xe9bye"
+    with server_that_says(said) as endpoint, StreamConnection(endpoint, "m", (), 10) as connection:
+        with pytest.raises(LoadTestError, match="ended the stream: bye"):
+            connection.hear()
+        with pytest.raises(LoadTestError, match="says nothing any more"):
+            connection.hear()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"\x81\x05hello", "says b'hello', as no stream"),
+        (b"\x81\x02\xff\xfe", "as no stream"),
+        (b"\x81\x03[1]", "as no stream"),
+        (b"\x81\x7f" + (1 << 60).to_bytes(8, "big"), "announces a message of 1152921504606846976 bytes"),
+    ],
+)
+def test_a_server_that_is_no_stream_is_told(said: bytes, told: str) -> None:
+    with (
+        server_that_says(OPENED + said) as endpoint,
+        StreamConnection(endpoint, "m", (), 10) as connection,
+        pytest.raises(LoadTestError, match=told),
+    ):
+        connection.hear()
+
+
+@pytest.mark.parametrize("length", [b"abc", b"-5", b"2", b"99999999999999"])
+def test_a_server_that_opens_no_stream_is_told(length: bytes) -> None:
+    said = b"HTTP/1.1 400 no\r\nContent-Length: %s\r\n\r\nhi" % length
+    with server_that_says(said) as endpoint, pytest.raises(LoadTestError, match=r"opens no stream: .* 400 no"):
+        StreamConnection(endpoint, "m", (), 10)
+
+
+def test_a_header_that_cannot_be_said_is_told() -> None:
+    with server_that_says(OPENED) as endpoint, StreamConnection(endpoint, "m", (), 10) as connection:
+        connection._socket.shutdown(socket.SHUT_WR)
+        with pytest.raises(LoadTestError, match="ended the stream at once"):
+            connection.say({})
