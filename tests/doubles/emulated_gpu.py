@@ -13,6 +13,7 @@ from engines.request import BuildOptions, BuildRequest
 from kernels.compile import Toolchain
 from service import backends
 from service.runtime.cuda.device import Cuda
+from service.runtime.trt.device_kernels import load_fills
 from service.runtime.trt.flavour import describe
 from service.runtime.trt.media.tasks import load_device_task
 from tests.doubles.emulated_device import EmulatedCuda, EmulatedDriver
@@ -40,12 +41,13 @@ def emulated_gpu(repository: Path, models: dict[str, str]) -> Iterator[EmulatedC
             options=BuildOptions(),
         )
         build_plan(request, flavour=flavour, cuda=Cuda(api), on_event=lambda event: None)
-    load = partial(load_device_task, find_driver=lambda: EmulatedDriver(api), find_toolchain=lambda: toolchain)
+    machine = {"find_driver": lambda: EmulatedDriver(api), "find_toolchain": lambda: toolchain}
     backends._tensorrt.cache_clear()
     with (
         patch("service.runtime.trt.flavour.find_flavour", lambda: flavour),
         patch("service.runtime.cuda.device.runtime_api", lambda: api),
-        patch("service.runtime.trt.media.tasks.load_device_task", load),
+        patch("service.runtime.trt.media.tasks.load_device_task", partial(load_device_task, **machine)),
+        patch("service.runtime.trt.device_kernels.load_fills", partial(load_fills, **machine)),
     ):
         yield api
     backends._tensorrt.cache_clear()

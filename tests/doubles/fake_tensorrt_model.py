@@ -67,6 +67,7 @@ class FakeModel:
         weights_bytes: of the device, for an engine.
         persistent_bytes: of the device, for a context; never shared.
         replay_error: added to the outputs of captured work alone.
+        is_cleared: whether an enqueue clears the outputs by fills first, and its kernel adds to what it finds there.
         onnx: the ONNX model that the program "onnx" is.
     """
 
@@ -83,6 +84,7 @@ class FakeModel:
     shares_profiles: bool = True
     is_capturable: bool = True
     replay_error: int = 0
+    is_cleared: bool = False
     weights_bytes: int = 3 << 20
     persistent_bytes: int = 5 << 10
     onnx: bytes = b""
