@@ -112,7 +112,7 @@ CATALOGUE = MappingProxyType(
                 name="ceilings",
                 numbers="P10",
                 about="rows per second at most, behind HTTP and through it",
-                budget_s=12.0,
+                budget_s=20.0,
                 start=ceilings,
                 fills_queue=True,
             ),
