@@ -155,11 +155,11 @@ def _choice(said: Mapping[str, Any], key: str, allowed: tuple[str, ...], default
 
 
 def _whole(said: Mapping[str, Any], key: str, default: int | None, most: int) -> int:
-    value: object = said.get(key, default)
+    if key not in said and default is not None:
+        return min(default, most)
+    value: object = said.get(key)
     if type(value) is int and 1 <= value <= most:
         return value
-    if value is default and default is not None:
-        return min(default, most)
     got = value_text(value) if key in said else "missing"
     raise InvalidInput(f"{key} is {got}, a whole number from 1 to {most} is needed")
 

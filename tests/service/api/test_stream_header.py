@@ -44,7 +44,10 @@ def test_everything_can_be_said() -> None:
 
 
 def test_the_default_is_no_more_than_the_server_allows() -> None:
-    assert parsed(StreamLimits(2, 3000, 1500), format="png").max_in_flight == 2
+    few = StreamLimits(2, 3000, 1500)
+    assert parsed(few, format="png").max_in_flight == 2
+    with pytest.raises(InvalidInput, match="max_in_flight is 4, a whole number from 1 to 2"):
+        parsed(few, format="png", max_in_flight=DEFAULT_MAX_IN_FLIGHT)
 
 
 @pytest.mark.parametrize(
