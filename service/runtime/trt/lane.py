@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 class _InFlight:
     batch: Batch
     launch: Launch
-    started: int
-    begun: int
+    started_ns: int
+    begun_ns: int
 
 
 class TensorRTLane:
@@ -170,7 +170,7 @@ class TensorRTLane:
             ExecutionFailed: TensorRT refuses the batch, or the bucket is not warm, or two batches are in flight.
             DeviceError: CUDA failed. Where the error is not sticky the lane goes on working, as after the others.
         """
-        started = self._clock()
+        started_ns = self._clock()
         launch = self._next_launch(batch.bucket)
         try:
             launch.start(batch)
@@ -187,7 +187,7 @@ class TensorRTLane:
             self._warm.count_memory(self._sets)
         run.buffers.is_free = False
         self._turn = (self._turn + 1) % LANE_DEPTH
-        return _InFlight(batch, launch, started, launch.begun)
+        return _InFlight(batch, launch, started_ns, launch.begun_ns)
 
     def sync(self, ticket: Ticket) -> BatchResult:
         """Sleeps until the outputs are on the host and copies every request's rows out.
@@ -216,7 +216,7 @@ class TensorRTLane:
             raise
         finally:
             buffers.is_free = True
-        return BatchResult(results, BatchTimings(flight.started, copied_in, computed, self._clock(), device))
+        return BatchResult(results, BatchTimings(flight.started_ns, copied_in, computed, self._clock(), device))
 
     def figures(self) -> LaneFigures:
         """The totals so far; on any thread, also after the close.
@@ -312,10 +312,10 @@ class TensorRTLane:
         recorded; what that misses shows as an end in the future, and all is moved back by as much.
         """
         buffers = flight.launch.run.buffers
-        copied_in = flight.begun + buffers.launched.elapsed_ns_since(buffers.begun)
+        copied_in = flight.begun_ns + buffers.launched.elapsed_ns_since(buffers.begun)
         computed = copied_in + buffers.computed.elapsed_ns_since(buffers.launched)
         ahead = max(0, computed - self._clock())
-        return max(flight.started, copied_in - ahead), max(flight.started, computed - ahead)
+        return max(flight.started_ns, copied_in - ahead), max(flight.started_ns, computed - ahead)
 
     def _refuse_if_lost(self) -> None:
         if self._death is not None:
@@ -354,7 +354,7 @@ def _device_timings(flight: _InFlight, copied_in: int) -> DeviceTimings:
     wait = max(0, buffers.launched.elapsed_ns_since(buffers.uploaded))
     return DeviceTimings(
         h2d=max(0, buffers.uploaded.elapsed_ns_since(buffers.begun)),
-        wait=min(wait, copied_in - flight.started),
+        wait=min(wait, copied_in - flight.started_ns),
         d2h=max(0, buffers.done.elapsed_ns_since(buffers.computed)),
         enqueue=launch.enqueue_ns,
     )

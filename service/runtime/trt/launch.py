@@ -58,7 +58,7 @@ class Launch:
         run: the engine's part, and its surroundings where the bucket is one of media.
         chain: what the device computes.
         h2d_bytes: copied to the device for the latest batch.
-        begun: when the host gave its upload to the device, on the lane's clock.
+        begun_ns: when the host gave its upload to the device, on the lane's clock.
         enqueue_ns: what the host took to give the latest batch to the device; of a large one its execution alone.
     """
 
@@ -70,7 +70,7 @@ class Launch:
         self.run = run
         self.chain = chain
         self.h2d_bytes = 0
-        self.begun = 0
+        self.begun_ns = 0
         self.enqueue_ns = 0
         self.prepare()
 
@@ -113,20 +113,20 @@ class Launch:
             return
         self.run.feed.gather(batch)
         self.h2d_bytes = self.run.h2d_bytes
-        self.begun = self._clock()
+        self.begun_ns = self._clock()
         if self._replay:
             run_calls(self._cuda, self._everything)
         else:
             run_calls(self._cuda, self._begin)
             run_calls(self._cuda, self._copy_in)
             self._execute()
-        self.enqueue_ns = self._clock() - self.begun
+        self.enqueue_ns = self._clock() - self.begun_ns
 
     def _start_large(self, batch: Batch) -> None:
         stream = self._streams.upload
         device, pinned = self.run.upload_address, self.run.buffers.pinned_inputs.address
         route = self.run.feed.route(batch, self._cuda.page_locked.covers)
-        self.begun = self._clock()
+        self.begun_ns = self._clock()
         run_calls(self._cuda, self._begin)
         copies = [(device + offset, address, nbytes) for offset, address, nbytes in route.direct]
         copy_batch_h2d(self._cuda, copies, stream=stream)
