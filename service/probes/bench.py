@@ -133,6 +133,20 @@ class Bench:
         """Those of `buckets` that are of a form."""
         return tuple(bucket for bucket in self.buckets if bucket.form is form)
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether a device with memory of its own runs the model."""
+        return self.backend.free_device_bytes() is not None
+
+    def require_device(self) -> None:
+        """Refuses what makes no sense on the CPU.
+
+        Raises:
+            NotHere: there is no device.
+        """
+        if not self.is_on_device:
+            raise NotHere("the model runs on the CPU: there is no device whose launches and copies could be timed")
+
     def probe(self, bucket: Bucket, *, profile: int | None = None) -> Probe:
         """A bucket on the device, by itself; owned by the calling thread.
 
@@ -140,9 +154,9 @@ class Bench:
             NotHere: there is no device.
             ModelLoadFailed, ExecutionFailed, DeviceError: as `Backend.create_probe`.
         """
+        self.require_device()
         probe = self.backend.create_probe(bucket, profile=profile)
-        if probe is None:
-            raise NotHere("the model runs on the CPU: there is no device whose launches and copies could be timed")
+        assert probe is not None, "a backend on a device makes probes"
         return probe
 
     def has_room(self, lanes: int) -> bool:

@@ -36,7 +36,8 @@ class ProbeKind:
         budget_s: seconds of work after which it makes its results of the rounds so far.
         start: begins it.
         is_mostly_idle: whether it disturbs nobody for most of its time.
-        fills_queue: whether it takes all that the lanes can do, which only whoever pauses the traffic may.
+        takes_all: whether it takes all that the machine can do, so that it cannot run beside traffic.
+        fills_queue: whether it needs the lanes that serve, so that they must not be paused.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ProbeKind:
     budget_s: float
     start: Callable[[Bench], Rounds]
     is_mostly_idle: bool = False
+    takes_all: bool = False
     fills_queue: bool = False
 
 
@@ -107,6 +109,7 @@ CATALOGUE = MappingProxyType(
                 about="what the machine does at best",
                 budget_s=3.0,
                 start=peaks,
+                takes_all=True,
             ),
             ProbeKind(
                 name="ceilings",
@@ -114,6 +117,7 @@ CATALOGUE = MappingProxyType(
                 about="rows per second at most, behind HTTP and through it",
                 budget_s=20.0,
                 start=ceilings,
+                takes_all=True,
                 fills_queue=True,
             ),
             ProbeKind(

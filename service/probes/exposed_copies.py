@@ -30,7 +30,7 @@ def exposed_copies(bench: Bench) -> Rounds:
         NotHere: there is no device, or it has no memory left for another lane.
         ServiceError: a bucket cannot be run beside the lanes.
     """
-    bench.probe(bench.buckets[0]).close()
+    bench.require_device()
     if not bench.has_room(1):
         raise NotHere("the device has too little memory left for another lane")
     found: dict[Bucket, Interval] = {}

@@ -39,7 +39,7 @@ def other_costs(bench: Bench) -> Rounds:
     if not buckets:
         raise NotHere("all traffic is media, whose batch sizes are those of the task's kernels")
     served = buckets[0]
-    is_on_device = bench.backend.free_device_bytes() is not None
+    is_on_device = bench.is_on_device
     others = [bucket for bucket in candidates(bench.spec, served) if not is_on_device or bench.backend.profiles(bucket)]
     if not others:
         raise NotHere(f"the engine runs no batch of other sizes than those that are served at bucket {served.label}")

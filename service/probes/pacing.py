@@ -8,6 +8,7 @@ from typing import Protocol
 
 from service.batching.batcher import Batcher
 from service.errors import ServiceError
+from service.probes.bench import NotHere
 from service.probes.catalogue import ProbeKind
 from service.probes.stop import RunStopped, Stop
 from service.probes.traffic import Baseline, Traffic, is_backed_up, slowed
@@ -39,13 +40,13 @@ class Mode(Enum):
 
 
 class Pacing(Protocol):
-    """Lets the rounds of one run wait; on the event loop. Every method may raise RunStopped."""
+    """Lets the rounds of one run wait; on the event loop. Every method but `end` may raise RunStopped."""
 
     async def begin(self) -> None:
         """Before the first round of the run."""
 
     async def before(self, kind: ProbeKind) -> None:
-        """Before each round."""
+        """Before each round; raises NotHere where the experiment cannot be run in this way."""
 
     async def after(self, kind: ProbeKind, busy_s: float) -> None:
         """After each round, which took so long."""
@@ -77,7 +78,13 @@ class Shadow:
         self._baseline = Baseline(began, self._traffic())
 
     async def before(self, kind: ProbeKind) -> None:
-        """Waits while requests queue up."""
+        """Waits while requests queue up.
+
+        Raises:
+            NotHere: the experiment would leave nothing to the traffic.
+        """
+        if kind.takes_all:
+            raise NotHere('it takes all that the machine can do: run it in the mode "exclusive"')
         assert self._baseline is not None, "begin comes first"
         for _ in range(HOLDS):
             now = self._traffic()

@@ -105,6 +105,7 @@ def test_room_for_lanes() -> None:
 def test_experiments_are_found_by_name_each_once_in_their_order() -> None:
     assert [kind.name for kind in kinds_named(["lanes", "launches", "lanes"])] == ["launches", "lanes"]
     assert kinds_named(["all"]) == tuple(CATALOGUE.values()) == kinds_named(["lanes", "all"])
+    assert {kind.name for kind in CATALOGUE.values() if kind.takes_all} == {"peaks", "ceilings"}
     assert all(kind.budget_s > 0 and kind.about and kind.numbers.startswith("P") for kind in CATALOGUE.values())
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from service.probes.catalogue import CATALOGUE
+from service.probes.bench import NotHere
+from service.probes.catalogue import CATALOGUE, ProbeKind
 from service.probes.pacing import BASELINE_S, HOLD_S, HOLDS, Exclusive, Shadow
 from service.probes.stop import RunStopped, Stop
 from service.probes.traffic import Traffic
@@ -58,6 +59,14 @@ async def test_a_round_that_rests_itself_is_not_waited_for() -> None:
     scene.answer(1)
     await scene.shadow.after(IDLE, 0.02)
     assert scene.stop.slept_s[1:] == [pytest.approx(0.02)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CATALOGUE.values() if kind.takes_all], ids=lambda kind: kind.name)
+async def test_what_takes_all_runs_in_turns_alone(kind: ProbeKind) -> None:
+    scene = Scene()
+    await scene.shadow.begin()
+    with pytest.raises(NotHere, match='mode "exclusive"'):
+        await scene.shadow.before(kind)
 
 
 async def test_a_tail_that_grows_ends_the_run() -> None:

@@ -153,6 +153,13 @@ async def test_every_experiment_of_a_run_comes_to_its_end(mode: Mode) -> None:
         await made.bench.submit().future
 
 
+@pytest.mark.parametrize(("mode", "state"), [(Mode.SHADOW, "skipped"), (Mode.EXCLUSIVE, "done")])
+async def test_what_takes_all_does_not_run_beside_traffic(mode: Mode, state: str) -> None:
+    async with scene() as made:
+        known = await made.run(replace(kind(three_rounds), takes_all=True), kind(three_rounds), mode=mode)
+        assert states(known) == [state, "done"]
+
+
 async def test_what_nobody_expected_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
     async with scene() as made:
         known = await made.run(kind(surprising), kind(three_rounds))
