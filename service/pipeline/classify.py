@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -23,6 +23,12 @@ from service.tensors import HostArray, TensorSpec
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1_000_000
 """More than a model has classes; what is beyond those means all."""
+
+QUICK_ROWS = 8
+"""Rows up to which ranking all scores of an image costs less than handing it over to a thread."""
+
+QUICK_PREDICTIONS = 256
+"""Classes of all images together, up to which so does saying what they are."""
 
 Ranking: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
 """Classes of one image, the likeliest first, and their probabilities."""
@@ -62,7 +68,7 @@ class ClassifyTask:
     def _steps(self, load: Callable[[bool], LoadedImages], options: Mapping[str, str]) -> Steps:
         top_k = _top_k(options)
         media = load(self._is_ranked_by_kernel(top_k))
-        outputs = yield Step(media.calls, is_rest_quick=True)
+        outputs = yield Step(media.calls, is_rest_quick=_is_quick(media.calls, top_k))
         ranked = media.in_order(map(partial(self._ranked, top_k), media.calls, outputs))
         return {
             "model_name": self.spec.name,
@@ -105,6 +111,12 @@ class ClassifyTask:
             {"label": labels[index] if labels else str(index), "index": index, "score": score}
             for index, score in zip(classes.tolist(), scores.tolist(), strict=True)
         ]
+
+
+def _is_quick(calls: Sequence[Call], top_k: int) -> bool:
+    """Whether what is left to do with the outputs of calls takes so little that the event loop may do it."""
+    ranked_rows = sum(call.rows for call in calls if call.form is Form.TENSORS)
+    return ranked_rows <= QUICK_ROWS and sum(call.rows for call in calls) * top_k <= QUICK_PREDICTIONS
 
 
 def likeliest(row: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.intp]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from service.errors import ExecutionFailed, InvalidInput, ModelLoadFailed
-from service.pipeline.classify import ClassifyTask, create_classify_task, likeliest, to_probabilities
+from service.pipeline.classify import QUICK_ROWS, ClassifyTask, create_classify_task, likeliest, to_probabilities
 from service.pipeline.frames import RawImage
 from service.tensors import DType, TensorSpec
 from tests.service.pipeline.classifiers import make_spec
@@ -124,6 +124,16 @@ def test_steps_ask_for_the_rows_of_the_images_and_answer_their_classes() -> None
     with pytest.raises(StopIteration) as done:
         steps.send((scores((0, 0, 1, 0)),))
     assert done.value.value["results"] == [{"predictions": [{"label": "2", "index": 2, "score": 1.0}]}]
+
+
+@pytest.mark.parametrize(
+    ("images", "top_k", "is_quick"),
+    [(1, 256, True), (1, 257, False), (QUICK_ROWS, 5, True), (QUICK_ROWS + 1, 1, False), (4, 65, False)],
+)
+def test_what_takes_long_after_the_model_is_left_to_a_thread(images: int, top_k: int, is_quick: bool) -> None:
+    body = form(*[part(encode(".png", noise(24, 32)))] * images)
+    step = next(task(max_batch_size=16).steps(body, FORM, {"top_k": str(top_k)}))
+    assert step.is_rest_quick is is_quick
 
 
 def test_a_frame_is_answered_as_its_file_is() -> None:

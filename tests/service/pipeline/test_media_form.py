@@ -14,6 +14,7 @@ from service.buckets import Form
 from service.cards import DetectCard, ModelCard
 from service.errors import ExecutionFailed
 from service.models import MediaForm, ModelSpec, build_spec
+from service.pipeline import classify
 from service.pipeline.boxes import Boxes, without_overlaps
 from service.pipeline.classify import create_classify_task
 from service.pipeline.detect import Limits, create_detect_task
@@ -78,6 +79,17 @@ def test_of_a_request_no_more_images_stay_decoded_than_a_batch_has_room_for(
     rest = [(Form.TENSORS, 4 - as_they_are)] if as_they_are < 4 else []
     assert [(call.form, call.rows) for call in asked] == [(Form.MEDIA, 1)] * as_they_are + rest
     assert len(answer["results"]) == 4
+
+
+@pytest.mark.parametrize(("sides", "is_quick"), [((10, 10), True), ((40, 40), False)])
+def test_ranks_of_kernels_are_read_at_once_those_of_many_rows_by_a_thread(
+    sides: tuple[int, int], is_quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smaller images go as they are, the larger ones as rows."""
+    monkeypatch.setattr(classify, "QUICK_ROWS", 1)
+    task = create_classify_task(classifier(4), max_image_pixels=10**6)
+    body = form(*(part(encode(".png", noise(*sides))) for _ in range(2)))
+    assert next(task.steps(body, FORM, {})).is_rest_quick is is_quick
 
 
 def test_pixels_are_handed_on_without_a_copy() -> None:
