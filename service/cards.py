@@ -244,7 +244,8 @@ class ModelCard:
         name: the name in URLs.
         task: what `/predict` makes of the model; `tensor` offers raw tensors only.
         backend: `auto`, `onnxruntime` or `tensorrt`.
-        kernels_enabled: whether the task's CUDA kernels run around a TensorRT engine, where there are any.
+        kernels_enabled: whether the task's CUDA kernels run around a TensorRT engine, and others in its graphs, where
+            there are any.
         labels: class names by index, for classification; empty if there are none.
         dims: per tensor its dimensions by name and extent, where the model's own names say nothing.
         bucket_sizes: padded sizes by dimension name (`batch` among them).

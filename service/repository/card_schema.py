@@ -250,7 +250,8 @@ class CardFile(Section):
     kernels: Literal["auto", "off"] = Field(
         "auto",
         description="Whether the task's CUDA kernels run before and after a TensorRT engine. `auto` runs them where "
-        "the task has some for this model and this machine can compile them; `off` leaves their work to the CPU.",
+        "the task has some for this model and this machine can compile them; `off` leaves their work to the CPU, and "
+        "the fills in CUDA Graphs as TensorRT asked for them.",
         examples=["off"],
     )
     labels: str | list[str] = Field(

@@ -26,6 +26,7 @@ from service.repository.card import load_card
 from service.requests import Batch, InferenceRequest, Stamps
 from service.runtime.cuda.device import Cuda
 from service.runtime.trt.backend import TensorRTBackend
+from service.runtime.trt.device_kernels import load_fills
 from service.runtime.trt.flavour import Flavour
 from service.runtime.trt.lane import TensorRTLane
 from service.runtime.trt.media.tasks import load_device_task
@@ -183,14 +184,13 @@ class MediaBench:
             load_card(folder), version="1", plan_path=plan, flavour=self.flavour, cuda=self.cuda
         )
         self.backends.append(backend)
-        backend.load_task(
-            partial(
-                load_device_task,
-                cache=self.folder / "cache",
-                find_driver=self.find_driver,
-                find_toolchain=self.find_toolchain,
-            )
-        )
+        machine = {
+            "cache": self.folder / "cache",
+            "find_driver": self.find_driver,
+            "find_toolchain": self.find_toolchain,
+        }
+        backend.load_task(partial(load_device_task, **machine))
+        backend.load_fills(partial(load_fills, **machine))
         return backend
 
     def lane(self, backend: TensorRTBackend) -> TensorRTLane:
