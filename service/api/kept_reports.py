@@ -8,8 +8,8 @@ from service.client_text import name_text
 from service.diagnosis.review import Baseline
 from service.errors import InvalidInput
 
-MAX_KEPT = 256
-"""Of each some hundred bytes are kept: rates, latencies and predictions."""
+MAX_KEPT = 4096
+"""Two hours of a page that asks every two seconds. Of each some hundred bytes are kept: rates, latencies, predictions."""
 
 
 class KeptReports:
