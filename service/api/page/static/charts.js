@@ -44,7 +44,7 @@ function base() {
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 56, r: 16, t: 8, b: 44 },
     hoverlabel: { bgcolor: colour("surface"), bordercolor: colour("line"), font: { color: ink } },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { color: ink } },
+    legend: { orientation: "h", itemsizing: "constant", y: 1.02, yanchor: "bottom", x: 0, font: { color: ink } },
   };
 }
 

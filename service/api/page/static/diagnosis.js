@@ -34,8 +34,8 @@ const slots = layOut(document.getElementById("main"), [
   "found",
   "times",
   "trend",
-  "layers",
   "roof",
+  "layers",
   "probes",
   "checks",
 ]);
@@ -101,17 +101,15 @@ function choosers(names) {
   return el(
     "form",
     { class: "choosers", "aria-label": "What to look at" },
-    el("label", { for: "model" }, "Model"),
-    el(
-      "select",
-      { id: "model" },
+    chooser(
+      "model",
+      "Model",
       el("option", { value: "", selected: choice.model === null }, "the busiest"),
       [...new Set(names)].sort().map((name) => el("option", { value: name, selected: name === choice.model }, name)),
     ),
-    el("label", { for: "window" }, "Looking back"),
-    el(
-      "select",
-      { id: "window" },
+    chooser(
+      "window",
+      "Looking back",
       windows.map((seconds) =>
         el(
           "option",
@@ -123,6 +121,10 @@ function choosers(names) {
     el("a", { id: "as-json", href: address("json") }, "JSON"),
     el("a", { id: "as-text", href: address("text") }, "Text"),
   );
+}
+
+function chooser(id, label, ...options) {
+  return el("div", {}, el("label", { for: id }, label), el("select", { id }, ...options));
 }
 
 function address(format) {

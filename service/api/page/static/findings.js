@@ -16,12 +16,7 @@ const FOLDED = [
 export function findings({ findings: all }) {
   const confirmed = all.filter((finding) => finding.verdict === "confirmed");
   return [
-    section(
-      "What holds it back",
-      confirmed.length
-        ? el("ol", { class: "findings" }, confirmed.map(card))
-        : el("p", { class: "muted" }, "No bottleneck is confirmed in this window."),
-    ),
+    confirmed.length ? section("What holds it back", el("ol", { class: "findings" }, confirmed.map(card))) : null,
     ...FOLDED.map(([verdict, title, meaning]) =>
       folded(
         all.filter((finding) => finding.verdict === verdict),

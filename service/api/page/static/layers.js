@@ -6,7 +6,7 @@ import { el } from "./dom.js";
 import { UNKNOWN, count, duration, scaled, share } from "./format.js";
 import { number, section } from "./stages.js";
 
-const FIRST_SHOWN = 25;
+const FIRST_SHOWN = 12;
 
 const rate = (amount, layer) => (amount === null || !layer.time_s ? null : amount / layer.time_s);
 
@@ -14,11 +14,7 @@ const rate = (amount, layer) => (amount === null || !layer.time_s ? null : amoun
 const COLUMNS = {
   name: ["Layer", (layer) => layer.name, nameCell],
   time: ["Time", (layer) => layer.time_s, (layer) => number(duration(layer.time_s))],
-  share: [
-    "Share",
-    (layer) => layer.share,
-    (layer) => el("td", { class: "n bar-cell" }, share(layer.share), bar(0, layer.share, "device")),
-  ],
+  share: ["Share", (layer) => layer.share, shareCell],
   class: [
     "Bound by",
     (layer) => layer.class,
@@ -33,7 +29,11 @@ const COLUMNS = {
   flops: ["FLOP/s", (layer) => rate(layer.flops, layer), (layer) => number(scaled(rate(layer.flops, layer), ""))],
   bytes: ["B/s", (layer) => rate(layer.bytes, layer), (layer) => number(scaled(rate(layer.bytes, layer), ""))],
   dtype: ["Type", (layer) => layer.dtype, (layer) => el("td", {}, layer.dtype || UNKNOWN)],
-  tactic: ["Tactic", (layer) => layer.tactic, (layer) => el("td", { class: "long" }, layer.tactic || UNKNOWN)],
+  tactic: [
+    "Tactic",
+    (layer) => layer.tactic,
+    (layer) => el("td", { class: "long", title: layer.tactic }, layer.tactic || UNKNOWN),
+  ],
 };
 const TEXTS = new Set(["name", "class", "dtype", "tactic"]);
 
@@ -151,7 +151,11 @@ export class LayersView {
 function nameCell(layer) {
   return el(
     "th",
-    { scope: "row", class: "long", title: layer.origin.length ? `from ${layer.origin.join(", ")}` : layer.name },
+    {
+      scope: "row",
+      class: "long",
+      title: layer.origin.length ? `${layer.name}, from ${layer.origin.join(", ")}` : layer.name,
+    },
     layer.name,
     el(
       "small",
@@ -161,6 +165,10 @@ function nameCell(layer) {
       layer.tensor_core === false ? " · no tensor cores" : "",
     ),
   );
+}
+
+function shareCell(layer) {
+  return el("td", { class: "n" }, el("div", { class: "with-bar" }, bar(0, layer.share, "device"), share(layer.share)));
 }
 
 function withoutChart(peaks) {
