@@ -211,22 +211,27 @@ def route_batch(batch: Batch, places: Sequence[InputPlace], is_page_locked: IsPa
         row = 0
         for request in batch.requests:
             values = request.inputs[index]
-            nbytes = values.nbytes
             padded_bytes = request.rows * row_bytes
             # No extent exceeds the bucket's, so equal sizes mean equal shapes: nothing is padded in any dimension.
-            if nbytes == padded_bytes and nbytes >= DIRECT_FROM_BYTES:
-                address = values.__array_interface__["data"][0]
-                if is_page_locked(address, nbytes):
-                    route.direct.append((offset, address, nbytes))
-                    row += request.rows
-                    offset += nbytes
-                    continue
-            route.work.append(Gathered(place, values, row, request))
+            is_whole = values.nbytes == padded_bytes
+            address = page_locked_address(values, is_page_locked) if is_whole else None
+            if address is None:
+                route.work.append(Gathered(place, values, row, request))
+            else:
+                route.direct.append((offset, address, padded_bytes))
             row += request.rows
             offset += padded_bytes
         if place.plan.has_rows and row < len(place.host):
             _pad(route, Padding(place, row), offset)
     return route
+
+
+def page_locked_address(values: HostArray, is_page_locked: IsPageLocked) -> int | None:
+    """Where the device copies `values` from by itself; None where they lie in ordinary memory or are few bytes."""
+    if values.nbytes < DIRECT_FROM_BYTES:
+        return None
+    address: int = values.__array_interface__["data"][0]
+    return address if is_page_locked(address, values.nbytes) else None
 
 
 def rounds(work: Sequence[Piece], round_bytes: int, piece_bytes: int) -> Iterator[Round]:

@@ -33,7 +33,7 @@ from service.runtime.cuda.stream import Stream
 from service.runtime.synthetic import SEED
 from service.runtime.trt.media.form import Back, DeviceTask, MediaPlaces, NotOnDevice, aligned, sizes_that_fit
 from service.runtime.trt.profiles import BucketShapes
-from service.runtime.trt.routes import DIRECT_FROM_BYTES, Block, IsPageLocked, Route
+from service.runtime.trt.routes import Block, IsPageLocked, Route, page_locked_address
 from service.tensors import BATCH_DIM, DType, HostArray, TensorSpec
 
 CHANNELS = 3
@@ -126,11 +126,11 @@ class ImageFeed:
                     f"a batch of images needs more than the {self._host.nbytes} bytes that bucket {batch.bucket.label} "
                     "has for them; larger images are to be sent as tensors"
                 )
-            address = pixels.__array_interface__["data"][0]
-            if nbytes >= DIRECT_FROM_BYTES and is_page_locked(address, nbytes):
-                route.direct.append((end, address, nbytes))
-            else:
+            address = page_locked_address(pixels, is_page_locked)
+            if address is None:
                 pieces.append(Block(self._host[end : end + nbytes], pixels, end))
+            else:
+                route.direct.append((end, address, nbytes))
             end = aligned(end + nbytes)
         descriptors = self._descriptors(batch, offsets)
         route.work = [Block(self._host[: descriptors.nbytes], descriptors, 0), *pieces]
