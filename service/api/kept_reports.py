@@ -9,7 +9,7 @@ from service.diagnosis.review import Baseline
 from service.errors import InvalidInput
 
 MAX_KEPT = 4096
-"""Two hours of a page that asks every two seconds. Of each some hundred bytes are kept: rates, latencies, predictions."""
+"""Two hours of a page that asks every two seconds. Each takes some hundred bytes: rates, latencies, predictions."""
 
 
 class KeptReports:
