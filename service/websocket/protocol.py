@@ -135,6 +135,8 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         if not self._is_deaf:
             self._reader.received(nbytes)
             self._take_events()
+            if not self._is_wanting():
+                self._pause_reading()  # the application was told something else, and there may be no room for more
 
     def eof_received(self) -> bool:
         """A client that ends its side has gone: there is nothing to answer any more."""

@@ -282,6 +282,21 @@ async def test_the_end_of_the_server_is_told_while_answers_can_be_sent(connectio
     assert connection.transport.written == b"\x81\x04owed"
 
 
+async def test_what_a_client_sends_to_a_server_that_ends_stays_with_it(connection: WebSocketConnection):
+    """It may go on for as long as its answers take, and nobody asks for what it sends."""
+    task = await connection.awaiting()
+    connection.protocol.shutdown()
+    assert (await task)["is_stopping"]
+    assert connection.transport.is_read
+    connection.client_sends(binary(b"more"))
+    assert not connection.transport.is_read
+    assert connection.budget.held_bytes == 0
+    await connection.send({"type": "websocket.close", "code": 1001})
+    connection.client_sends(*[binary(bytes(60_000))] * 5, CLOSE)
+    assert connection.transport.is_closed
+    assert connection.budget.held_bytes == 0
+
+
 async def test_an_application_that_returns_closes_the_connection(connection: WebSocketConnection):
     connection.may_return.set()
     await asyncio.gather(*connection.state.tasks)
