@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from service.buckets import Bucket, BucketTable, DimSizes, Form, powers_of_two
-from service.cards import ModelCard
+from service.cards import ModelCard, ShapeRange
 from service.errors import CardError
 from service.tensors import BATCH_DIM, HostArray, TensorSpec, element_count
 
@@ -244,22 +245,28 @@ def _batch_sizes(card: ModelCard, inputs: tuple[TensorSpec, ...]) -> tuple[int, 
 
 def _profile_sizes(card: ModelCard, inputs: tuple[TensorSpec, ...], name: str) -> tuple[int, ...] | None:
     """Sizes of dimension `name` that the profiles allow, or None if no profile speaks of it."""
-    low: list[int] = []
-    high: list[int] = []
-    for profile in card.profiles:
-        for tensor in inputs:
-            shapes = profile.get(tensor.name)
-            if shapes is None:
-                continue
-            if not len(shapes.min) == len(shapes.opt) == len(shapes.max) == len(tensor.dims):
-                raise CardError(
-                    f"model '{card.name}': a profile gives '{tensor.name}' {len(shapes.opt)} dimensions, "
-                    f"the model has {len(tensor.dims)}: {tensor.wire_shape}"
-                )
-            for axis, dim in enumerate(tensor.dims):
-                if dim == name:
-                    low.append(shapes.min[axis])
-                    high.extend((shapes.opt[axis], shapes.max[axis]))
-    if not high:
+    ranges = [
+        (shapes.min[axis], shapes.opt[axis], shapes.max[axis])
+        for tensor, shapes in _profiled(card, inputs)
+        for axis, dim in enumerate(tensor.dims)
+        if dim == name
+    ]
+    if not ranges:
         return None
-    return tuple(sorted({*powers_of_two(min(low), max(high)), *high}))
+    low = min(least for least, _, _ in ranges)
+    sizes = {size for _, best, most in ranges for size in (best, most)}
+    return tuple(sorted({*powers_of_two(low, max(sizes)), *sizes}))
+
+
+def _profiled(card: ModelCard, inputs: tuple[TensorSpec, ...]) -> Iterator[tuple[TensorSpec, ShapeRange]]:
+    """Every input with what each profile allows it, where that speaks of it. Raises CardError for other ranks."""
+    for profile, tensor in itertools.product(card.profiles, inputs):
+        shapes = profile.get(tensor.name)
+        if shapes is None:
+            continue
+        if not len(shapes.min) == len(shapes.opt) == len(shapes.max) == len(tensor.dims):
+            raise CardError(
+                f"model '{card.name}': a profile gives '{tensor.name}' {len(shapes.opt)} dimensions, "
+                f"the model has {len(tensor.dims)}: {tensor.wire_shape}"
+            )
+        yield tensor, shapes
