@@ -146,8 +146,8 @@ def _stream(order: VideoOrder, console: Console, tally: Tally) -> bool:
         answers = stream.answers(paced, lambda frame: _message(frame, first, frame_format))
         is_interrupted = _consume(answers, stream, sinks, tally, _Bar(console, source, tally))
     if source.count is not None and not is_interrupted and tally.answered < LEAST_SHARE * source.count:
-        said = f"{order.source} ended after {tally.answered} frames, but says that it has {source.count}"
-        _tell(console, f"{said}; it is damaged or cut off", "yellow")
+        counts = f"{order.source} ended after {tally.answered} frames, but says that it has {source.count}"
+        _tell(console, f"{counts}; it is damaged or cut off", "yellow")
     return is_interrupted
 
 
