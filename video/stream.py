@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -20,6 +21,12 @@ from video.errors import VideoError
 from video.source import SourceFrame
 
 OPEN_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 1.0
+"""How long the server may take to say that it has heard the end: an interrupt is not to wait for one that hangs."""
+
+_UNHEARD = logging.Logger("websockets", logging.CRITICAL + 1)
+"""The library would write a traceback about a server that says nothing any more, which the user is told anyway."""
+
 MAX_OUTSTANDING_LATEST = 64
 """Frames without an answer where the server drops those that it has no time for."""
 
@@ -163,7 +170,14 @@ def connected(url: str, model: str, api_key: str | None) -> Iterator[ClientConne
         VideoError: there is no server, or it has no such stream.
     """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
-    opening = partial(connect, compression=None, max_size=None, open_timeout=OPEN_TIMEOUT_S)
+    opening = partial(
+        connect,
+        compression=None,
+        max_size=None,
+        open_timeout=OPEN_TIMEOUT_S,
+        close_timeout=CLOSE_TIMEOUT_S,
+        logger=_UNHEARD,
+    )
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(opening(stream_url(url, model), additional_headers=headers))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import signal
+import socket
+import threading
+import time
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from websockets.sync.client import ClientConnection
+from websockets.utils import accept_key
 
 from video.errors import VideoError
 from video.source import SourceFrame
-from video.stream import FrameStream, open_stream, stream_url
+from video.stream import CLOSE_TIMEOUT_S, FrameStream, connected, open_stream, stream_url
 
 INTERRUPTS = 500
 INTERVAL_S = 1e-4
@@ -77,3 +83,29 @@ def test_an_answer_that_is_none_ends_the_stream(said: str, told: str) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(VideoError, match="no address of a server"):
         stream_url(url, "m")
+
+
+def test_a_server_that_hangs_is_left_soon_and_without_a_traceback() -> None:
+    is_left = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        served, _ = listener.accept()
+        with served:
+            found = re.search(rb"Sec-WebSocket-Key: (\S+)", served.recv(4096))
+            assert found is not None
+            accepted = accept_key(found[1].decode())
+            served.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Accept: %s\r\n\r\n" % accepted.encode()
+            )
+            is_left.wait(10 * CLOSE_TIMEOUT_S)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        with connected(f"http://127.0.0.1:{listener.getsockname()[1]}", "m", None) as connection:
+            assert not connection.logger.isEnabledFor(logging.CRITICAL)
+            began_s = time.monotonic()
+        assert time.monotonic() - began_s < 5 * CLOSE_TIMEOUT_S
+        is_left.set()
+        server.join()
