@@ -46,6 +46,7 @@ async def running(
     repository: Path,
     *,
     wait: bool = True,
+    wait_s: float = WAIT_S,
     on_progress: Any = None,
     build_plan: BuildPlan | None = None,
     **settings: Any,
@@ -53,7 +54,7 @@ async def running(
     made = App(repository, on_progress or (lambda progress: None), build_plan, **settings)
     async with made.app.router.lifespan_context(made.app):
         if wait:
-            await asyncio.wait_for(made.started.wait(), WAIT_S)
+            await asyncio.wait_for(made.started.wait(), wait_s)
         yield made
     assert server_threads() == []
 

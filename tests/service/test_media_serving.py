@@ -21,6 +21,9 @@ SIDES = ((24, 32), (1, 1), (100, 99), (150, 80), (7, 60), (64, 64), (33, 35), (9
 
 CLIENTS = 16
 
+WAIT_S = 120.0
+"""For the server: a compiler for the host makes the kernels of each, which takes as long as the machine is busy."""
+
 
 def picture(index: int) -> bytes:
     height, width = SIDES[index % len(SIDES)]
@@ -41,7 +44,7 @@ async def ask(server: App, index: int) -> list[Any]:
 
 async def answers_of(repository: Path, top: str) -> tuple[list[list[Any]], str]:
     with emulated_gpu(repository, dict.fromkeys(MODELS, top + 'backend = "tensorrt"\n')):
-        async with running(repository, kernel_cache=repository / "cache") as server:
+        async with running(repository, wait_s=WAIT_S, kernel_cache=repository / "cache") as server:
             assert server.failures == {}
             answers = await asyncio.gather(*(ask(server, index) for index in range(CLIENTS)))
             metrics = (await server.request("GET", "/metrics")).text
