@@ -94,6 +94,7 @@ class PageServer:
 
     async def diagnose(self, request: Request) -> Response:
         if "text/plain" in request.headers.get("accept", ""):
+            self.asked.append(f"{request.method} {request.url.path}?{request.url.query}")
             return PlainTextResponse("a report as text")
         if "since" in request.query_params:
             before = diagnose(FAULTS[BottleneckClass.LAUNCH_BOUND](), report_id="a1")

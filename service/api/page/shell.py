@@ -42,6 +42,7 @@ def render_shell(template: str, view: View, *, base: str, has_charts: bool, has_
     report = f"diagnose?{urlencode([*known, ('format', 'text')])}"
     values = {
         "title": view.title,
+        "reach": "" if has_report else "hidden",
         "view": view.name,
         "base": base,
         "charts": f"{base}/plotly.min.js" if has_charts else "",

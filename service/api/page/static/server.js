@@ -59,9 +59,17 @@ export class Poll {
     if (document.hidden || (this.isPaused && this.#failures === 0 && !this.#isWanted)) return;
     this.#isRunning = true;
     this.#isWanted = false;
-    const hasSucceeded = await this.#task();
-    this.#isRunning = false;
-    this.#failures = hasSucceeded ? 0 : this.#failures + 1;
+    let hasSucceeded = false;
+    try {
+      hasSucceeded = await this.#task();
+    } finally {
+      this.#isRunning = false;
+      this.#failures = hasSucceeded ? 0 : this.#failures + 1;
+      this.#wait();
+    }
+  }
+
+  #wait() {
     if (this.#isWanted) this.now();
     else if (!this.isPaused) {
       this.#timer = setTimeout(() => this.now(), Math.min(SLOWEST_MS, this.#interval_ms * 2 ** this.#failures));

@@ -47,6 +47,14 @@ return low;
 """
 """Texts that WCAG 2.2 (1.4.3, level AA) calls too faint."""
 
+BEYOND_THE_EDGE = """
+if (document.documentElement.scrollWidth <= innerWidth) return [];
+const isBeyond = (element) => element.getBoundingClientRect().right > innerWidth;
+const beyond = [...document.querySelectorAll("body *")].filter(isBeyond);
+return beyond.map((one) => `${one.tagName} ${one.className} ${one.id}`);
+"""
+"""What makes a page wider than its window."""
+
 BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
 
 
@@ -150,7 +158,7 @@ def test_texts_of_others_stay_texts(browser: Browser, server: PageServer) -> Non
 def test_a_phone_shows_it_without_scrolling_aside(browser: Browser, server: PageServer, path: str) -> None:
     browser.open(server.url + path, size=PHONE)
     browser.wait_for(".hero h1")
-    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run(BEYOND_THE_EDGE) == []
 
 
 def test_models_and_their_load_are_listed(browser: Browser, server: PageServer) -> None:
@@ -227,3 +235,15 @@ def test_without_the_charts_package_tables_remain(browser: Browser) -> None:
         assert "pip install 'inferlane[dashboard]'" in browser.texts("#trend code")
         assert not browser.all("#roofline")
         assert browser.complaints() == []
+
+
+def test_without_scripts_the_report_is_read_as_text(browser: Browser, server: PageServer) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.open(f"{server.url}/diagnose?model=limited")
+        browser.driver.switch_to.frame(browser.wait_for("iframe"))
+        browser.wait(lambda: "a report as text" in browser.driver.page_source)
+    finally:
+        browser.driver.switch_to.default_content()
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert "GET /diagnose?model=limited&format=text" in server.asked

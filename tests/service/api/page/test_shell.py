@@ -51,6 +51,8 @@ def test_without_scripts_the_report_is_there_as_text() -> None:
 def test_without_charts_or_a_diagnosis_the_page_names_neither() -> None:
     page = shell(DASHBOARD, has_charts=False, has_report=False)
     assert page.all("body")[0]["data-charts"] == ""
+    assert [link["data-page"] for link in page.all("a") if "hidden" in link] == ["diagnosis"]
+    assert not [link for link in shell().all("a") if "hidden" in link]
     assert "?format=json" in [link["href"] for link in page.all("a")]
     assert shell().all("body")[0]["data-charts"] == "page/d1/plotly.min.js"
 
