@@ -15,6 +15,10 @@ MAX_CHARACTERS = 200_000
 """Of all texts of a request: where each is a token, as in Chinese, a million keep a thread busy for four seconds, and
 then the event loop for a third of one, while what went beyond the longest row is looked at and dropped."""
 
+MAX_BODY_BYTES = 13 * MAX_CHARACTERS
+"""Of a body: JSON has at most 12 for a character, a pair of surrogates. To parse it keeps all other threads from
+running, the event loop's too: a quarter of a second for 5 MB of names, and a body may have many times as much."""
+
 _MAX_MEMBERS = 8
 """That a message names."""
 
@@ -30,7 +34,7 @@ def read_texts(body: bytes, content_type: str) -> tuple[str, ...]:
 
     Raises:
         InvalidInput: the body is not such JSON, or holds no text or too many.
-        PayloadTooLarge: the texts are too long.
+        PayloadTooLarge: the texts are too long, or the body cannot be such texts by its size alone.
         UnsupportedMediaType: the content type is another one.
     """
     media_type, _ = parse_content_type(content_type)
@@ -38,6 +42,11 @@ def read_texts(body: bytes, content_type: str) -> tuple[str, ...]:
         raise UnsupportedMediaType(
             f"the content type {name_text(media_type)} is not {JSON_TYPE}, the one that a model of texts takes; set "
             f"it, for example with curl -H 'Content-Type: {JSON_TYPE}'"
+        )
+    if len(body) > MAX_BODY_BYTES:
+        raise PayloadTooLarge(
+            f"the body has {len(body)} bytes, texts of {MAX_CHARACTERS} characters have at most {MAX_BODY_BYTES}; "
+            "send the others in further requests"
         )
     texts = _texts(body)
     if not 1 <= len(texts) <= MAX_TEXTS:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import orjson
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
-from service.pipeline.text_media import MAX_CHARACTERS, MAX_TEXTS, read_texts
+from service.pipeline.text_media import MAX_BODY_BYTES, MAX_CHARACTERS, MAX_TEXTS, read_texts
 
 JSON = "application/json"
 
@@ -53,6 +54,21 @@ def test_texts_that_are_too_long_together_are_refused() -> None:
     assert len(read_texts(orjson.dumps({"text": [half, half]}), JSON)) == 2
     with pytest.raises(PayloadTooLarge, match=f"have {MAX_CHARACTERS + 1} characters together"):
         read_texts(orjson.dumps({"text": [half, half, "x"]}), JSON)
+
+
+def test_a_body_is_bounded_before_it_is_parsed() -> None:
+    with pytest.raises(PayloadTooLarge, match=f"has {MAX_BODY_BYTES + 1} bytes, texts of {MAX_CHARACTERS} characters"):
+        read_texts(b"[" * (MAX_BODY_BYTES + 1), "")
+
+
+def test_no_texts_are_too_large_that_are_short_enough() -> None:
+    """However JSON writes them."""
+    ferry = "\N{FERRIS WHEEL}"
+    each = MAX_CHARACTERS // MAX_TEXTS
+    texts = [ferry * each] * MAX_TEXTS
+    body = json.dumps({"text": texts}, ensure_ascii=True).encode()
+    assert len(body) > 12 * each * MAX_TEXTS
+    assert read_texts(body, "") == tuple(texts)
 
 
 @pytest.mark.parametrize(
