@@ -21,7 +21,7 @@ FROM ${PYTHON_IMAGE} AS cpu-environment
 COPY --from=wheel /dist /dist
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv /opt/inferlane \
-    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[cpu,text]"
+    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[cpu,text,dashboard]"
 
 FROM ${CUDA_IMAGE} AS gpu-environment
 # hadolint ignore=DL3008
@@ -31,7 +31,7 @@ RUN apt-get update \
 COPY --from=wheel /dist /dist
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3.12 -m venv /opt/inferlane \
-    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[kernels,text,tensorrt-lean-cu13]"
+    && /opt/inferlane/bin/pip install "$(echo /dist/*.whl)[kernels,text,dashboard,tensorrt-lean-cu13]"
 
 FROM ${CUDA_IMAGE} AS gpu
 LABEL org.opencontainers.image.title="inferlane-gpu" \

@@ -39,7 +39,7 @@ def every_route() -> list[tuple[str, str]]:
 
 
 def concrete(path: str) -> str:
-    values = {"model": "resnet", "version": "3", "region": "r", "kind": "overload"}
+    values = {"model": "resnet", "version": "3", "region": "r", "kind": "overload", "run": "1"}
     return path.format(**values)
 
 
