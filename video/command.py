@@ -97,7 +97,7 @@ class Tally:
 
 
 def run(order: VideoOrder, console: Console) -> int:
-    """Streams a source from its beginning to its end; Ctrl-C ends it early and finishes the files.
+    """Streams a source from its beginning to its end; Ctrl-C or SIGTERM ends it early and finishes the files.
 
     Args:
         order: what is asked for.
@@ -185,19 +185,25 @@ def _consume(
 
 @contextmanager
 def _interrupt(end: Callable[[], None]) -> Iterator[threading.Event]:
-    """Calls `end` on the first Ctrl-C, and tells of it; a second one interrupts as ever."""
+    """Calls `end` on the first Ctrl-C or SIGTERM, and tells of it; a second one interrupts as ever."""
     is_interrupted = threading.Event()
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
+        restore()
         is_interrupted.set()
         end()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, on_interrupt)
     try:
         yield is_interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 def _message(frame: SourceFrame, first: SourceFrame, frame_format: FrameFormat) -> bytes:

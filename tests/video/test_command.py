@@ -178,7 +178,8 @@ def test_the_command_line(server: RunningServer, tmp_path: Path) -> None:
     assert len(lines(tmp_path / "l")) == 3
 
 
-def test_ctrl_c_finishes_the_files(server: RunningServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_files(server: RunningServer, tmp_path: Path, number: signal.Signals) -> None:
     clip = make_clip(tmp_path / "clip.mp4", 3000)
     output, kept = tmp_path / "out.mp4", tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "service.cli", "video", str(clip), "--model", "boxes", "--url", server.url]
@@ -186,7 +187,7 @@ def test_ctrl_c_finishes_the_files(server: RunningServer, tmp_path: Path) -> Non
         [*command, "--output", str(output), "--jsonl", str(kept)], stderr=subprocess.PIPE, env=os.environ
     )
     wait_for(lambda: kept.exists() and kept.stat().st_size > 0)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=30)
     assert process.returncode == STATUS_INTERRUPTED, said.decode()
     answers = lines(kept)
