@@ -68,7 +68,7 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         return unrecorded(KIND, "costs of full batches (the cost table, or probe P4)", *evidence)
     if busiest.load >= SATURATED_LOAD:
         return refuted(KIND, f"{busiest.station.value} is {percent(busiest.load)} loaded", *evidence)
-    if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.low or room.in_flight >= room.knee:
+    if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.value or room.in_flight >= room.knee:
         return refuted(KIND, f"the clients keep {room.in_flight:.3g} requests in flight, which is enough", *evidence)
     if is_held_up(snapshot) and not room.is_measured:
         return unverified(

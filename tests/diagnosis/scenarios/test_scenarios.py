@@ -18,6 +18,8 @@ from tests.doubles.running_server import RunningServer, StartServer, add_model, 
 __all__ = ["start_server"]
 
 ATTEMPTS = 3
+"""Neighbours on the machine come and go within seconds, and are a fault of their own then."""
+
 CROWDED = 0.9
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -58,7 +60,7 @@ def test_the_injected_fault_comes_first(name: str, start_server: StartServer, tm
         document = diagnosis(server, recipe.load.seconds)
         server.stop()
         found = confirmed(document)[:1]
-        if found == expected or not is_crowded(document):
+        if found == expected:
             break
     if not found and is_crowded(document) and not os.environ.get("CI"):
         pytest.skip(f"others held this machine's cores, and rightly nothing was concluded: {ATTEMPTS} attempts")

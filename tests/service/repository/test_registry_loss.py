@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+from service.batching.batcher import Batcher
 from service.errors import DeviceError, ModelLoadFailed, NotReady
 from tests.doubles.held_repository import HeldRepository, begun, submit
 
@@ -34,7 +36,20 @@ async def test_unloading_ends_when_the_device_is_lost_meanwhile(tmp_path: Path) 
         await asyncio.to_thread(batcher.close)  # or its threads would live on
 
 
-async def test_unloading_does_not_wait_for_a_load_that_may_never_end(tmp_path: Path) -> None:
+class KeptBatcher(Batcher):
+    """One that the test can close: where the device is lost, the server leaves its threads to the process's end."""
+
+    kept: ClassVar[list[Batcher]] = []
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.kept.append(self)
+
+
+async def test_unloading_does_not_wait_for_a_load_that_may_never_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.repository.loader.Batcher", KeptBatcher)
     async with HeldRepository(tmp_path) as repository:
         repository.add("m")
         await repository.registry.start(None)
@@ -50,6 +65,8 @@ async def test_unloading_does_not_wait_for_a_load_that_may_never_end(tmp_path: P
             await loading
         for backend in repository.backends:
             await asyncio.to_thread(backend.close)
+        while KeptBatcher.kept:
+            await asyncio.to_thread(KeptBatcher.kept.pop().close)
 
 
 async def test_a_model_that_is_away_is_unloaded_all_the_same(tmp_path: Path) -> None:
