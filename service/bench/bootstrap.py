@@ -42,6 +42,9 @@ LEAST_WIDTH = 2.0
 
 Floats: TypeAlias = NDArray[np.float64]
 
+MAX_LOG = 700.0
+"""Of a ratio: e to this is near what a float holds. An interval that wide says nothing anyway."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -102,7 +105,10 @@ def ratios(pairs: Sequence[Pair], error_rate: float) -> tuple[Ratio, ...]:
 
 
 def _ends(value: float, half: float | None) -> tuple[float | None, float | None]:
-    return (None, None) if half is None else (float(np.exp(value - half)), float(np.exp(value + half)))
+    if half is None:
+        return None, None
+    low, high = np.exp(np.clip((value - half, value + half), -MAX_LOG, MAX_LOG)).tolist()
+    return low, high
 
 
 def _estimate(pair: Pair, draws: _Draws) -> tuple[float, float, Floats | None]:

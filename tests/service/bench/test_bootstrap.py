@@ -143,3 +143,12 @@ def test_times_that_do_not_vary_are_known_no_better_than_the_clock(
     assert holds(ratio, 1.0)
     assert holds(ratio, 1.001)
     assert not holds(ratio, 1.01)
+
+
+def test_times_that_vary_beyond_all_sense_have_an_endless_interval_and_no_overflow() -> None:
+    wild = tuple((value,) for value in (1.0, 1e300, 1e-300, 1e250))
+    (ratio,) = ratios([Pair(wild, tuple(reversed(wild)))], 0.001)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < 1e-200
+    assert 1e200 < ratio.high < float("inf")
