@@ -53,7 +53,7 @@ def bench(  # noqa: PLR0913 - an option each
     from service.bench import command  # noqa: PLC0415
     from service.bench.gate import GateOptions  # noqa: PLC0415
     from service.bench.measure import Trial  # noqa: PLC0415
-    from service.bench.run import refuse_with_dim, refuse_with_layers  # noqa: PLC0415
+    from service.bench.run import BESIDE_DIM, BESIDE_LAYERS, refuse_beside  # noqa: PLC0415
     from service.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings() if repository is None else load_settings(repository=repository)
@@ -78,11 +78,11 @@ def bench(  # noqa: PLR0913 - an option each
     }
     of_layers = {"--layers": layers, "--export-profile": export_profile}
     if dim:
-        refuse_with_dim({"--bucket": bucket, **of_lanes, **of_layers})
+        refuse_beside({"--bucket": bucket, **of_lanes, **of_layers}, BESIDE_DIM)
         command.mixed(settings, model, dim, concurrency=concurrency, duration_s=duration, as_json=as_json)
         return
     if export_profile or (layers and not options.is_wanted):
-        refuse_with_layers(of_lanes)
+        refuse_beside(of_lanes, BESIDE_LAYERS)
         command.layers(settings, model, bucket or [], export_profile, as_json=as_json)
         return
     trial = Trial(

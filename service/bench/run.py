@@ -19,6 +19,9 @@ from service.repository.loader import ModelLoader
 from service.runtime.protocol import Backend
 from service.telemetry.recorder import NullRecorder
 
+BESIDE_DIM = "--dim, which runs the model as the server would: in all of its buckets, on the lanes that its card says"
+BESIDE_LAYERS = "--layers or --export-profile, which time layers and no lanes; run the two one after the other"
+
 
 def open_model(repository: Path, name: str, *, cpu_threads: int, is_marked: bool = False) -> Backend:
     """Opens the highest version of a model, as the server would.
@@ -97,32 +100,19 @@ def parse_lengths(texts: Sequence[str]) -> dict[str, tuple[int, int]]:
     return lengths
 
 
-def refuse_with_dim(options: Mapping[str, object]) -> None:
-    """Refuses options that mean nothing where single rows of mixed sizes are run.
+def refuse_beside(options: Mapping[str, object], why: str) -> None:
+    """Refuses options that mean nothing beside another one.
+
+    Args:
+        options: what was given, by name.
+        why: ends the sentence "... cannot be given with".
 
     Raises:
         InvalidInput: one of them was given, that is, is neither None nor empty nor False.
     """
     given = [option for option, value in options.items() if value]
     if given:
-        raise InvalidInput(
-            f"{', '.join(given)} cannot be given with --dim, which runs the model as the server would: in all of its "
-            "buckets, on the lanes that its card says"
-        )
-
-
-def refuse_with_layers(options: Mapping[str, object]) -> None:
-    """Refuses options that mean nothing where layers are timed.
-
-    Raises:
-        InvalidInput: one of them was given, that is, is neither None nor empty nor False.
-    """
-    given = [option for option, value in options.items() if value]
-    if given:
-        raise InvalidInput(
-            f"{', '.join(given)} cannot be given with --layers or --export-profile, which time layers and no lanes; "
-            "run the two one after the other"
-        )
+        raise InvalidInput(f"{', '.join(given)} cannot be given with {why}")
 
 
 def find_model(repository: Path, name: str) -> ModelFolder:
