@@ -108,7 +108,7 @@ class ProbeRun:
             self._leave_undone(error.message)
         finally:
             pacing.end()
-            executor.shutdown(wait=False)
+            executor.shutdown()  # at once: every round was awaited, the thread is idle
             self.is_over = True
 
     async def _experiment(
