@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.connection import Endpoint
@@ -28,9 +29,24 @@ def free_port() -> int:
         return port
 
 
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """A server that runs: where it listens, and the id of the process that was started."""
+
+    endpoint: Endpoint
+    pid: int
+
+
 @contextlib.contextmanager
 def serving(command: Sequence[str], log: Path, ready_timeout_s: float = 120.0) -> Iterator[Endpoint]:
-    """Runs `command --port PORT` until the block ends; yields where it listens once it is ready.
+    """As `server_process`, for those who need no more than where it listens."""
+    with server_process(command, log, ready_timeout_s) as server:
+        yield server.endpoint
+
+
+@contextlib.contextmanager
+def server_process(command: Sequence[str], log: Path, ready_timeout_s: float = 120.0) -> Iterator[ServerProcess]:
+    """Runs `command --port PORT` until the block ends; yields once it is ready.
 
     Args:
         command: program and arguments, the port apart.
@@ -50,7 +66,7 @@ def serving(command: Sequence[str], log: Path, ready_timeout_s: float = 120.0) -
             raise LoadTestError(f"{command[0]!r} cannot be started: {error}; is it installed here?") from error
     try:
         _wait_ready(process, port, log, ready_timeout_s)
-        yield Endpoint(HOST, port)
+        yield ServerProcess(Endpoint(HOST, port), process.pid)
     finally:
         _stop(process)
 

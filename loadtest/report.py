@@ -1,159 +1,53 @@
-"""From records to figures: what each step achieved, as a table for people and as JSON for programs. Pure.
-
-Requests are reported by when they were due: those of the measured time, also the ones answered in the grace time.
-Throughput alone counts answers by when they arrived, so that a queue that drains late doesn't look like capacity.
-"""
+"""What each step achieved and what limited it, as tables for people and as JSON for programs. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import orjson
 from rich.box import SIMPLE
 from rich.table import Table
 
-from loadtest.arrivals import NS_PER_S
-from loadtest.loops import StepRun
-from loadtest.records import Phase, RequestRecord
+from loadtest.figures import Summary
+from loadtest.limits import Observation, Verdict
 from loadtest.scenario import Step
 
-NS_PER_MS = 1_000_000
-
-_STAGE = re.compile(r"""([A-Za-z0-9_.\-]+)\s*;(?:[^,"]|"[^"]*")*?\bdur=([0-9.]+)""")
-
 
 @dataclass(frozen=True, slots=True)
-class Percentiles:
-    """Observed values in milliseconds, by nearest rank: each is one that some request really had."""
+class CpuFigures:
+    """CPU time per answer in milliseconds, of all processes of the server and of the generator; None if unknown."""
 
-    p50_ms: float
-    p90_ms: float
-    p95_ms: float
-    p99_ms: float
-    p999_ms: float
-    max_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorFigures:
-    """Failures of one kind: how many, how long they took from when they were due, and what the first one said."""
-
-    count: int
-    latency: Percentiles
-    example: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Figures of one step. None means "does not apply", never zero.
-
-    Attributes:
-        requests: requests due in the measured time.
-        succeeded: those of them with a complete and right answer, in time or in the grace time.
-        offered_per_s: requests due per second.
-        throughput_per_s: right answers that arrived in the measured time, per second.
-        throughput_rows_per_s: their rows, per second.
-        goodput_per_s: requests due in the measured time, answered rightly within the objective, per second.
-        latency: of the succeeded, from when they were due.
-        service: of the succeeded, from when they were sent.
-        send_lag_p99_ms: how late requests left; a large value means that the generator or its connections were short.
-        errors: failures of requests due in the measured time, by label.
-        stages_ms: mean of each stage that the answers' `Server-Timing` names, in milliseconds.
-    """
-
-    requests: int
-    succeeded: int
-    offered_per_s: float
-    throughput_per_s: float
-    throughput_rows_per_s: float
-    goodput_per_s: float | None
-    latency: Percentiles | None
-    service: Percentiles | None
-    send_lag_p99_ms: float | None
-    errors: Mapping[str, ErrorFigures]
-    stages_ms: Mapping[str, float]
+    server_ms: float | None
+    client_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step as it was asked for, the rate that it ran at (None in a closed loop), and its figures."""
+    """What came of a step.
+
+    Attributes:
+        step: as it was asked for.
+        rate: that it ran at, in requests per second; None in a closed loop.
+        summary: its figures.
+        frontends: of the server; None if that is not known.
+        seen: what both sides used meanwhile; None if nobody watched.
+        cpu: that per answer; None likewise.
+        verdict: what limited the step; None likewise.
+    """
 
     step: Step
     rate: float | None
     summary: Summary
+    frontends: int | None = None
+    seen: Observation | None = None
+    cpu: CpuFigures | None = None
+    verdict: Verdict | None = None
 
-
-def percentiles(durations_ns: Sequence[int]) -> Percentiles | None:
-    """Percentiles of durations in nanoseconds, or None for none."""
-    if not durations_ns:
-        return None
-    ranks = np.quantile(np.asarray(durations_ns), (0.5, 0.9, 0.95, 0.99, 0.999, 1.0), method="inverted_cdf")
-    return Percentiles(*(float(value) / NS_PER_MS for value in ranks))
-
-
-def server_stages_ms(header: bytes) -> dict[str, float]:
-    """Durations by name, in milliseconds, of one `Server-Timing` header; entries without `dur` are left out."""
-    return {name: float(value) for name, value in _STAGE.findall(header.decode("latin-1"))}
-
-
-def summarise(run: StepRun, objective_ms: float | None = None) -> Summary:
-    """The figures of one run.
-
-    Args:
-        run: all its records.
-        objective_ms: latency in milliseconds up to which an answer counts as goodput, or None for no such figure.
-    """
-    window = run.window
-    measured_s = window.measured_ns / NS_PER_S
-    due = [record for record in run.records if window.phase(record.intended_ns) is Phase.MEASURED]
-    succeeded = [record for record in due if record.failure is None]
-    arrived = [r for r in run.records if r.failure is None and window.phase(r.done_ns) is Phase.MEASURED]
-    lag = percentiles([record.send_lag_ns for record in due if record.send_lag_ns is not None])
-    goodput = None
-    if objective_ms is not None:
-        goodput = sum(record.latency_ns <= objective_ms * NS_PER_MS for record in succeeded) / measured_s
-    return Summary(
-        requests=len(due),
-        succeeded=len(succeeded),
-        offered_per_s=len(due) / measured_s,
-        throughput_per_s=len(arrived) / measured_s,
-        throughput_rows_per_s=sum(record.rows for record in arrived) / measured_s,
-        goodput_per_s=goodput,
-        latency=percentiles([record.latency_ns for record in succeeded]),
-        service=percentiles([record.service_ns for record in succeeded if record.service_ns is not None]),
-        send_lag_p99_ms=None if lag is None else lag.p99_ms,
-        errors=_errors(due, run.examples),
-        stages_ms=_mean_stages_ms(succeeded),
-    )
-
-
-def _errors(due: Iterable[RequestRecord], examples: Mapping[str, str]) -> dict[str, ErrorFigures]:
-    latencies_ns: defaultdict[str, list[int]] = defaultdict(list)
-    for record in due:
-        if record.failure is not None:
-            latencies_ns[record.error_label].append(record.latency_ns)
-    errors = {}
-    for label, values in sorted(latencies_ns.items()):
-        figures = percentiles(values)
-        if figures is not None:
-            errors[label] = ErrorFigures(len(values), figures, examples.get(label, ""))
-    return errors
-
-
-def _mean_stages_ms(records: Iterable[RequestRecord]) -> dict[str, float]:
-    totals: defaultdict[str, float] = defaultdict(float)
-    counts: Counter[str] = Counter()
-    for record in records:
-        if not record.server_timing:
-            continue
-        for name, duration_ms in server_stages_ms(record.server_timing).items():
-            totals[name] += duration_ms
-            counts[name] += 1
-    return {name: total / counts[name] for name, total in totals.items()}
+    @property
+    def title(self) -> str:
+        """The step's title, with the front ends where they are known."""
+        return self.step.title if self.frontends is None else f"N={self.frontends} {self.step.title}"
 
 
 def steps_table(title: str, reports: Sequence[StepReport]) -> Table:
@@ -178,7 +72,7 @@ def steps_table(title: str, reports: Sequence[StepReport]) -> Table:
             summary.send_lag_p99_ms,
         )
         errors = ", ".join(f"{label}: {error.count}" for label, error in summary.errors.items()) or "none"
-        table.add_row(report.step.title, *(_cell(figure) for figure in figures), errors)
+        table.add_row(report.title, *(_cell(figure) for figure in figures), errors)
     return table
 
 
@@ -190,16 +84,45 @@ def stages_table(reports: Sequence[StepReport]) -> Table | None:
     table = Table(title="mean server stages, ms", box=SIMPLE)
     table.add_column("stage")
     for report in reports:
-        table.add_column(report.step.title, justify="right")
+        table.add_column(report.title, justify="right")
     for name in names:
         table.add_row(name, *(_cell(report.summary.stages_ms.get(name)) for report in reports))
     return table
 
 
-def _cell(value: float | None) -> str:
+def limits_table(reports: Sequence[StepReport]) -> Table | None:
+    """What both sides used, and what limited each step: one line a step; None if nobody watched."""
+    watched = [report for report in reports if report.verdict is not None]
+    if not watched:
+        return None
+    table = Table(title="what limited each step; CPU per answer in ms, processes in cores", box=SIMPLE)
+    table.add_column("step")
+    for name in ("server CPU", "client CPU", "server processes", "client processes", "busy lanes"):
+        table.add_column(name, justify="right")
+    table.add_column("limited by")
+    for report in watched:
+        table.add_row(report.title, *_usage_cells(report))
+    return table
+
+
+def _usage_cells(report: StepReport) -> Iterator[str]:
+    seen, cpu, verdict = report.seen, report.cpu, report.verdict
+    assert seen is not None
+    assert cpu is not None
+    assert verdict is not None
+    yield _cell(cpu.server_ms, 3)
+    yield _cell(cpu.client_ms, 3)
+    yield " ".join(f"{load.cores:.2f}" for load in seen.servers) or "-"
+    yield " ".join(f"{load.cores:.2f}" for load in seen.clients) or "-"
+    lanes = seen.busiest_lanes
+    yield "-" if lanes is None else f"{lanes[1]:.0%}"
+    yield verdict.limiter.value
+
+
+def _cell(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "-"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.{digits}f}"
 
 
 def report_json(reports: Sequence[StepReport], about: Mapping[str, object]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,7 +18,6 @@ from loadtest.loops import Fault, LoadLoop, Message, StepRun
 from loadtest.metadata import ModelMetadata, answer_fault, model_path, parse_metadata
 from loadtest.payloads import PayloadPlan, build_payloads
 from loadtest.records import Window
-from loadtest.report import StepReport, summarise
 from loadtest.scenario import Step
 
 _LEAD_NS = NS_PER_S // 100
@@ -34,6 +33,42 @@ def run_in_loop(main: Coroutine[object, object, _T]) -> _T:
         return asyncio.run(main)
     result: _T = uvloop.run(main)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a step that one of several client processes runs: the `index`-th of `count`, from 0."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, total: int) -> int:
+        """This share of `total` whole things; all shares together are `total`."""
+        return total // self.count + (self.index < total % self.count)
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True, slots=True)
+class StepJob:
+    """What a client process needs to run its share of a step.
+
+    Attributes:
+        metadata: what the model takes and gives.
+        step: the load.
+        rate: of an open loop, in requests per second, of all processes together; None for a closed loop.
+        share: which part of it.
+    """
+
+    metadata: ModelMetadata
+    step: Step
+    rate: float | None = None
+    share: Share = WHOLE
+
+
+RunWindow = Callable[[Window], Awaitable[StepRun]]
+"""Runs a prepared step once, in this window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +91,6 @@ class Session:
     timeout_s: float = 30.0
     objective_ms: float | None = None
 
-    async def run(self, clock: Clock, steps: Sequence[Step]) -> list[StepReport]:
-        """Runs steps one after the other, paced by `clock`.
-
-        Raises:
-            LoadTestError: the server cannot be reached, refuses the trial requests, or stops answering.
-        """
-        metadata = await self.metadata(clock)
-        reports: list[StepReport] = []
-        for step in steps:
-            rate = _rate(step, reports)
-            run = await self.run_step(clock, metadata, step, rate)
-            reports.append(StepReport(step, rate, summarise(run, self.objective_ms)))
-        return reports
-
     async def metadata(self, clock: Clock) -> ModelMetadata:
         """Asks the server what the model takes and gives.
 
@@ -83,52 +104,47 @@ class Session:
             raise LoadTestError(f"no metadata of model {self.model!r}: {_words(answer)}")
         return parse_metadata(answer.body)
 
-    async def run_step(
-        self, clock: Clock, metadata: ModelMetadata, step: Step, rate: float | None = None, fault: Fault | None = None
-    ) -> StepRun:
-        """Runs one step.
+    async def run_step(self, clock: Clock, job: StepJob, fault: Fault | None = None) -> StepRun:
+        """Runs one step at once, paced by `clock`; as `prepared` in all else."""
+        async with self.prepared(clock, job, fault) as run:
+            return await run(window_of(job.step, clock.now_ns()))
+
+    @contextlib.asynccontextmanager
+    async def prepared(self, clock: Clock, job: StepJob, fault: Fault | None = None) -> AsyncIterator[RunWindow]:
+        """Makes the payloads, tries each, opens connections; yields what runs the step.
 
         Args:
             clock: paces the step.
-            metadata: what the model takes and gives.
-            step: the load.
-            rate: of an open loop, in requests per second; None for a closed loop.
+            job: the step.
             fault: says what is wrong with a 200 answer; by default, that it lacks the model's outputs.
 
         Raises:
-            LoadTestError: as `run`.
+            LoadTestError: the server cannot be reached, refuses the trial requests, or stops answering.
         """
+        step, metadata, share = job.step, job.metadata, job.share
         payloads = build_payloads(metadata, PayloadPlan(wire=step.wire, rows=step.rows, dims=step.dims, seed=step.seed))
         messages = [
             Message(self.endpoint.frame("POST", p.path, (*self.headers, *p.headers), p.body), p.rows) for p in payloads
         ]
-
         check = fault or (lambda answer: answer_fault(metadata, answer.header_length, answer.body))
-        offsets_ns = _offsets_ns(step, rate)
-        connections = self.max_connections if step.concurrency is None else step.concurrency
-        async with self._client(clock, connections) as client:
+        offsets_ns = _offsets_ns(step, job.rate)
+        connections = share.of(self.max_connections if step.concurrency is None else step.concurrency)
+        async with self._client(clock, max(1, connections)) as client:
             for payload, message in zip(payloads, messages, strict=True):
                 await _try(client, message, payload.label, check)
             await client.open(connections if step.concurrency is not None else min(16, connections))
-            with _no_collections():
-                loop = LoadLoop(client, clock, messages, _window(step, clock.now_ns()), check, step.seed)
-                return await (loop.closed(connections) if offsets_ns is None else loop.open(offsets_ns))
+
+            async def run(window: Window) -> StepRun:
+                with _no_collections():
+                    loop = LoadLoop(client, clock, messages, window, check, step.seed + share.index)
+                    if offsets_ns is None:
+                        return await loop.closed(connections)
+                    return await loop.open(offsets_ns[share.index :: share.count])
+
+            yield run
 
     def _client(self, clock: Clock, max_connections: int) -> Client:
         return Client(self.endpoint, clock, max_connections=max_connections, timeout_s=self.timeout_s)
-
-
-def _rate(step: Step, reports: Sequence[StepReport]) -> float | None:
-    """Requests per second of an open loop, None of a closed one."""
-    if step.capacity_fraction is None:
-        return step.rate
-    capacity = max((r.summary.throughput_per_s for r in reports if r.step.concurrency is not None), default=0.0)
-    if not capacity:
-        raise LoadTestError(
-            f"step {step.title!r} wants {step.capacity_fraction:g} of the capacity, but no closed loop before it got "
-            "an answer; put a step with concurrency first"
-        )
-    return capacity * step.capacity_fraction
 
 
 def _offsets_ns(step: Step, rate: float | None) -> list[int] | None:
@@ -145,7 +161,8 @@ def _offsets_ns(step: Step, rate: float | None) -> list[int] | None:
     )
 
 
-def _window(step: Step, now_ns: int) -> Window:
+def window_of(step: Step, now_ns: int) -> Window:
+    """The phases of a step that starts a moment after `now_ns`."""
     return Window(
         start_ns=now_ns + _LEAD_NS,
         warm_up_ns=round(step.warm_up_s * NS_PER_S),

@@ -32,11 +32,11 @@ from rich.table import Table
 from loadtest.clock import SystemClock
 from loadtest.connection import Answer, Endpoint
 from loadtest.errors import LoadTestError
+from loadtest.figures import Summary, summarise
 from loadtest.metadata import ITEM_BYTES, ModelMetadata
 from loadtest.processes import serving
-from loadtest.report import Summary, summarise
 from loadtest.scenario import Step
-from loadtest.session import Session, run_in_loop
+from loadtest.session import Session, StepJob, run_in_loop
 from loadtest.speed_models import LARGE_DIMS, SMALL_DIMS, add_model, batch_gain, cnn_model, identity_model
 
 CNN_CLIENTS = 16
@@ -125,7 +125,7 @@ def measure(service: Endpoint, side: Side, model: str, step: Step) -> Summary:
             metadata = await Session(endpoint=service, model=model).metadata(clock)
             fault = partial(echo_fault, row_bytes(metadata)) if side.is_echo else None
             session = Session(endpoint=side.endpoint, model=model)
-            return summarise(await session.run_step(clock, metadata, step, fault=fault))
+            return summarise(await session.run_step(clock, StepJob(metadata, step), fault))
 
     summary = run_in_loop(run())
     if summary.errors or summary.latency is None:

@@ -1,6 +1,6 @@
 """Stands in for the service: identity and CNN models of the speed bars, answered with zeros.
 
-`python -m tests.loadtest.stand_in --repository DIR --port N`
+`python -m tests.loadtest.stand_in --repository DIR --port N`; front ends are taken note of, no more.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repository", required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--frontends", type=int, default=0)
     options = parser.parse_args()
     async with TinyServer(answer, options.port):
         await asyncio.Event().wait()

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +71,49 @@ def test_a_scenario(url: str, tmp_path: Path) -> None:
     assert "two" in result.output
 
 
+def test_a_sweep_writes_every_combination_and_what_limited_it(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    loads = ["--concurrency", "1", "--concurrency", "2", "--rate", "50", "--rows", "1", "--rows", "2,3"]
+    options = ["--processes", "2", "--server-pid", str(os.getpid()), "--json", str(path)]
+    result = CliRunner().invoke(app, ["m", "--url", url, *loads, *options, *SHORT])
+    assert result.exit_code == 0, result.output
+    document = json.loads(path.read_bytes())
+    assert document["generator"]["processes"] == 2
+    steps = document["steps"]
+    assert [step["step"]["label"] for step in steps] == [
+        f"{load} rows={rows}" for rows in ("1", "2,3") for load in ("closed c=1", "closed c=2", "poisson 50/s")
+    ]
+    assert [len(step["seen"]["clients"]) for step in steps] == [1, 2, 2] * 2
+    assert all(os.getpid() in [load["pid"] for load in step["seen"]["servers"]] for step in steps)
+    assert all(step["verdict"]["evidence"] for step in steps)
+    assert "limited by" in result.output
+
+
+STAND_IN = shlex.join([sys.executable, "-m", "tests.loadtest.stand_in"])
+
+
+@pytest.mark.e2e
+def test_servers_are_started_with_each_number_of_front_ends(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    options = ["--serve", str(tmp_path), "--serve-command", STAND_IN, "--frontends", "0", "--frontends", "2"]
+    result = CliRunner().invoke(app, ["cnn", *options, "--json", str(path), *SHORT])
+    assert result.exit_code == 0, result.output
+    steps = json.loads(path.read_bytes())["steps"]
+    assert [step["frontends"] for step in steps] == [0, 2]
+    assert [step["seen"]["servers"][0]["name"] for step in steps] == ["tests.loadtest.stand_in"] * 2
+    for title in ("N=0 closed c=1", "N=2 closed c=1"):
+        assert title in result.output
+
+
+def test_what_was_measured_before_a_failure_is_written(url: str, tmp_path: Path) -> None:
+    path, scenario = tmp_path / "out.json", tmp_path / "scenario.toml"
+    scenario.write_text("[[step]]\nconcurrency = 1\n[[step]]\nconcurrency = 1\ndims = { none = [1] }\n")
+    result = CliRunner().invoke(app, ["m", "--url", url, "--scenario", str(scenario), "--json", str(path), *SHORT])
+    assert result.exit_code == 2
+    assert "none" in result.output
+    assert len(json.loads(path.read_bytes())["steps"]) == 1
+
+
 def test_failed_requests_are_told_by_the_exit_status() -> None:
     seen = 0
 
@@ -89,7 +135,11 @@ def test_failed_requests_are_told_by_the_exit_status() -> None:
         (["--url", "nowhere"], "expected http"),
         (["--rows", "x"], "positive integers"),
         (["--dim", "width"], "NAME=SIZES"),
-        (["--rate", "1", "--concurrency", "1"], "exactly one"),
+        (["--scenario", "missing.toml", "--rate", "1"], "loads of its own"),
+        (["--scenario", "missing.toml", "--rows", "1", "--rows", "2"], "all sweeps out"),
+        (["--frontends", "1"], "give --serve REPOSITORY"),
+        (["--serve", "models", "--server-pid", "1"], "leave --server-pid out"),
+        (["--serve", "models", "--serve-command", "no-such-program"], "cannot be started"),
         (["--scenario", "missing.toml"], "missing.toml"),
         (["--header", "secret-without-colon"], "'Name: value'"),
         (["--header", "X: a\r\nY: b"], "'Name: value'"),

@@ -11,10 +11,10 @@ from loadtest import loops
 from loadtest.client import Client
 from loadtest.connection import Answer, Endpoint
 from loadtest.errors import LoadTestError
+from loadtest.figures import summarise
 from loadtest.loops import LoadLoop, Message
 from loadtest.processes import free_port
 from loadtest.records import Failure, Phase, Window
-from loadtest.report import summarise
 from tests.loadtest.manual_clock import ManualClock
 from tests.loadtest.tiny_server import Handler, Reply, Request, TinyServer, reply
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import LoadTestError
-from loadtest.processes import HOST, free_port, serving
+from loadtest.processes import HOST, free_port, server_process, serving
+from loadtest.usage import process_times
 
 
 def test_a_free_port_can_be_listened_on() -> None:
@@ -18,7 +19,9 @@ def test_a_free_port_can_be_listened_on() -> None:
 
 @pytest.mark.e2e
 def test_a_server_runs_as_long_as_its_block(tmp_path: Path) -> None:
-    with serving([sys.executable, "-m", "loadtest.echo"], tmp_path / "log") as endpoint:
+    with server_process([sys.executable, "-m", "loadtest.echo"], tmp_path / "log") as server:
+        endpoint = server.endpoint
+        assert process_times([server.pid])[server.pid].name == "loadtest.echo"
         connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=10)
         connection.request("POST", "/any", body=b"bytes")
         assert connection.getresponse().read() == b"bytes"

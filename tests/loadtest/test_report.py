@@ -2,145 +2,17 @@ from __future__ import annotations
 
 import io
 import json
-import math
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
+from loadtest.figures import summarise
+from loadtest.limits import Limiter, Observation, Verdict
 from loadtest.loops import StepRun
-from loadtest.records import Failure, RequestRecord, Window
-from loadtest.report import (
-    NS_PER_MS,
-    StepReport,
-    percentiles,
-    report_json,
-    server_stages_ms,
-    stages_table,
-    steps_table,
-    summarise,
-)
+from loadtest.records import Failure
+from loadtest.report import CpuFigures, StepReport, limits_table, report_json, stages_table, steps_table
 from loadtest.scenario import Step
-
-MS = NS_PER_MS
-# Warm-up [0, 100) ms, measured [100, 1100) ms.
-WINDOW = Window(0, 100 * MS, 1000 * MS, 500 * MS)
-
-
-def record(intended_ms: int, done_ms: int, failure: Failure | None = None, **more: object) -> RequestRecord:
-    fields: dict[str, object] = {"sent_ns": intended_ms * MS, "status": 200, "rows": 1, "server_timing": b"", **more}
-    return RequestRecord(
-        intended_ns=intended_ms * MS, first_byte_ns=None, done_ns=done_ms * MS, failure=failure, **fields
-    )  # type: ignore[arg-type]
-
-
-def test_percentiles_are_observed_values() -> None:
-    found = percentiles([value * MS for value in range(1, 1001)])
-    assert found is not None
-    assert (found.p50_ms, found.p90_ms, found.p95_ms, found.p99_ms, found.p999_ms, found.max_ms) == (
-        500,
-        900,
-        950,
-        990,
-        999,
-        1000,
-    )
-
-
-def test_no_percentiles_of_nothing() -> None:
-    assert percentiles([]) is None
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=300))
-def test_percentiles_are_nearest_ranks(values: list[int]) -> None:
-    found = percentiles(values)
-    assert found is not None
-    ordered = sorted(values)
-    assert found.p50_ms == ordered[math.ceil(0.5 * len(values)) - 1] / MS
-    assert found.max_ms == ordered[-1] / MS
-    assert found.p50_ms <= found.p90_ms <= found.p95_ms <= found.p99_ms <= found.p999_ms <= found.max_ms
-    assert found.p99_ms * MS >= np.percentile(values, 99, method="lower") * (1 - 1e-9)
-    assert found.p99_ms * MS <= np.percentile(values, 99, method="higher") * (1 + 1e-9) + 1e-3
-
-
-@pytest.mark.parametrize(
-    ("header", "stages"),
-    [
-        (b"", {}),
-        (b"queue;dur=0.5, compute;dur=2", {"queue": 0.5, "compute": 2.0}),
-        (b'a;desc="x, y";dur=1.25,b;dur=3', {"a": 1.25, "b": 3.0}),
-        (b"miss, hit;desc=x, c ; dur=4", {"c": 4.0}),
-    ],
-)
-def test_server_timing(header: bytes, stages: dict[str, float]) -> None:
-    assert server_stages_ms(header) == stages
-
-
-def test_phases_decide_what_is_reported() -> None:
-    run = StepRun(
-        WINDOW,
-        [
-            record(50, 60),  # all in the warm-up: nowhere
-            record(90, 110, rows=4),  # due in the warm-up, answered in time: throughput alone
-            record(200, 210),
-            record(1090, 1130),  # answered in the grace time: latency alone
-        ],
-    )
-    summary = summarise(run)
-    assert (summary.requests, summary.succeeded, summary.offered_per_s) == (2, 2, 2.0)
-    assert (summary.throughput_per_s, summary.throughput_rows_per_s) == (2.0, 5.0)
-    assert summary.latency is not None
-    assert (summary.latency.p50_ms, summary.latency.max_ms) == (10.0, 40.0)
-    assert summary.goodput_per_s is None
-
-
-def test_goodput_takes_answers_within_the_objective() -> None:
-    run = StepRun(WINDOW, [record(200, 220), record(200, 221), record(200, 205, Failure.STATUS, status=503)])
-    assert summarise(run, objective_ms=20).goodput_per_s == 1.0
-    assert summarise(run, objective_ms=1).goodput_per_s == 0.0
-
-
-def test_latency_is_told_from_due_and_from_send_times() -> None:
-    summary = summarise(StepRun(WINDOW, [record(200, 300, sent_ns=270 * MS)]))
-    assert summary.latency is not None
-    assert summary.service is not None
-    assert (summary.latency.p50_ms, summary.service.p50_ms, summary.send_lag_p99_ms) == (100.0, 30.0, 70.0)
-
-
-def test_errors_are_counted_by_kind_and_stay_out_of_the_latency() -> None:
-    run = StepRun(
-        WINDOW,
-        [
-            record(200, 202, Failure.STATUS, status=503),
-            record(200, 204, Failure.STATUS, status=503),
-            record(200, 900, Failure.UNANSWERED, status=0, sent_ns=None),
-            record(50, 60, Failure.TIMEOUT, status=0),
-        ],
-        {"http 503": "queue full"},
-    )
-    summary = summarise(run)
-    assert {label: error.count for label, error in summary.errors.items()} == {
-        "http 503": 2,
-        "unanswered at the end": 1,
-    }
-    assert summary.errors["http 503"].latency.max_ms == 4.0
-    assert summary.errors["http 503"].example == "queue full"
-    assert (summary.latency, summary.service, summary.succeeded) == (None, None, 0)
-
-
-def test_stages_are_averaged_over_the_answers_that_tell_them() -> None:
-    run = StepRun(
-        WINDOW,
-        [
-            record(200, 210, server_timing=b"queue;dur=1, compute;dur=2"),
-            record(200, 210, server_timing=b"queue;dur=3"),
-            record(200, 210),
-            record(10, 20, server_timing=b"queue;dur=99"),
-        ],
-    )
-    assert summarise(run).stages_ms == {"queue": 2.0, "compute": 2.0}
+from loadtest.usage import ProcessLoad
+from tests.loadtest.test_figures import WINDOW, record
 
 
 def reports() -> list[StepReport]:
@@ -148,6 +20,23 @@ def reports() -> list[StepReport]:
         WINDOW, [record(200, 212, server_timing=b"queue;dur=1.5"), record(200, 900, Failure.TIMEOUT, status=0)]
     )
     return [StepReport(Step(label="steady", rate=2.0), 2.0, summarise(run))]
+
+
+SEEN = Observation(
+    seconds=1.0,
+    clients=(ProcessLoad(7, "loadtest.worker", 0.25),),
+    servers=(ProcessLoad(8, "inferlane", 0.75), ProcessLoad(9, "engine", 0.5)),
+    cores=2,
+    busy_cores=1.5,
+    lanes={"m/1": {"0": 0.5, "1": 0.25}},
+)
+
+
+def watched() -> StepReport:
+    seen, cpu = SEEN, CpuFigures(1.25, 0.25)
+    return StepReport(
+        Step(concurrency=4), None, reports()[0].summary, 2, seen, cpu, Verdict(Limiter.LOAD, ("not busy",))
+    )
 
 
 def test_json_holds_everything() -> None:
@@ -169,6 +58,24 @@ def test_tables_show_figures_and_errors() -> None:
     text = console.export_text()
     for cell in ("steady", "12.00", "timeout: 1", "queue", "1.50"):
         assert cell in text
+
+
+def test_what_limited_a_step_stands_in_the_table_and_in_json() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    table = limits_table([*reports(), watched()])
+    assert table is not None
+    console.print(table)
+    text = console.export_text()
+    for cell in ("N=2 closed c=4", "1.250", "0.250", "0.75 0.50", "0.25", "38%", "load"):
+        assert cell in text
+    assert "steady" not in text
+    step = json.loads(report_json([watched()], {}))["steps"][0]
+    assert step["verdict"] == {"limiter": "load", "evidence": ["not busy"]}
+    assert (step["frontends"], step["cpu"]["server_ms"], step["seen"]["servers"][1]["name"]) == (2, 1.25, "engine")
+
+
+def test_where_nobody_watched_nothing_is_said_of_limits() -> None:
+    assert limits_table(reports()) is None
 
 
 def test_no_stages_no_table() -> None:
