@@ -35,10 +35,19 @@ threads_per_lane = 1
 
 def add_model(repository: Path, name: str, model: onnx.ModelProto, max_batch_size: int) -> None:
     """Writes `model` and its card into a model repository: one lane, one ONNX Runtime thread."""
+    onnx.save_model(model, str(add_card(repository, name, max_batch_size)))
+
+
+def add_card(repository: Path, name: str, max_batch_size: int) -> Path:
+    """Writes a card into a model repository, one lane, one ONNX Runtime thread; returns where its model has to lie.
+
+    Raises:
+        FileExistsError: the repository has such a model.
+    """
     folder = repository / name
     (folder / "1").mkdir(parents=True)
     (folder / "model.toml").write_text(_CARD.format(max_batch_size=max_batch_size), encoding="utf-8")
-    onnx.save_model(model, str(folder / "1" / "model.onnx"))
+    return folder / "1" / "model.onnx"
 
 
 def identity_model(dims: tuple[int, ...]) -> onnx.ModelProto:
