@@ -85,12 +85,13 @@ def process_name(command: bytes) -> str:
 
 
 def memory_bytes(pid: int, proc: Path = PROC) -> int | None:
-    """Memory of a process, pages that it shares counted in part (PSS); all resident pages where that is not told.
+    """Resident memory of a process (RSS), or None if it has ended.
 
-    None if the process has ended.
+    All of what it shares counts: its part of that would change with what other processes do. The count that is exact
+    is preferred to `statm`, which the kernel brings up to date now and then.
     """
     for line in _read(proc / str(pid) / "smaps_rollup").splitlines():
-        if line.startswith(b"Pss:"):
+        if line.startswith(b"Rss:"):
             return int(line.split()[1]) * _BYTES_PER_KB
     pages = _read(proc / str(pid) / "statm").split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
