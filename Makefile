@@ -15,6 +15,7 @@ REPOSITORY ?= demo-repository
 HOST := http://127.0.0.1:$(PORT)
 USERS ?= 16
 DURATION ?= 30s
+TESTS ?= not gpu
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -36,7 +37,7 @@ demo: $(INSTALLED)demo ## Lay out the demo repository in REPOSITORY
 
 .PHONY: test
 test: $(INSTALLED)test ## Run every test that needs no GPU
-	$(BIN)/python -m pytest -m "not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "$(TESTS)" $(PYTEST_ARGS)
 
 .PHONY: test-gpu
 test-gpu: $(INSTALLED)test-gpu ## Run the tests that need an NVIDIA GPU

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.diagnosis.scenarios.recipes import MODEL, Bench
+from tests.diagnosis.scenarios.loads import MODEL, Bench
 from tests.doubles.running_server import StartServer, add_model, start_server
 from tests.doubles.scenario_models import make_worker
 

@@ -94,45 +94,56 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def launch_server(repository: Path, log: Path, **settings: object) -> RunningServer:
+    """Starts a server with settings as keyword arguments; returns before it is ready. Whoever calls it must end it.
+
+    On a machine with a GPU it builds no plans unless it is told to: that would take minutes for each model.
+    """
+    port = free_port()
+    settings = {"build_plans_enabled": False, **settings}
+    environment = {**os.environ, **{f"INFERLANE_{name.upper()}": str(value) for name, value in settings.items()}}
+    command = [sys.executable, "-m", "service.cli", "serve", "--repository", str(repository), "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+    return RunningServer(f"http://127.0.0.1:{port}", repository, process, log)
+
+
+def end_server(server: RunningServer) -> None:
+    """Ends a server that may still run, by force if it must be."""
+    if server.process.poll() is None:
+        server.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            server.process.wait(STOP_TIMEOUT_S)
+        server.process.kill()
+
+
 @pytest.fixture(scope="session")
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
-    """Starts servers with settings as keyword arguments, and ends those that still run.
-
-    On a machine with a GPU they build no plans unless they are told to: that would take minutes for each model.
-    """
+    """Starts servers with settings as keyword arguments, and ends those that still run."""
     started: list[RunningServer] = []
 
     def start(repository: Path, *, wait: bool = True, **settings: object) -> RunningServer:
-        port = free_port()
-        log = tmp_path_factory.mktemp("server") / "log"
-        settings = {"build_plans_enabled": False, **settings}
-        environment = {**os.environ, **{f"INFERLANE_{name.upper()}": str(value) for name, value in settings.items()}}
-        command = [sys.executable, "-m", "service.cli", "serve", "--repository", str(repository), "--port", str(port)]
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
-        server = RunningServer(f"http://127.0.0.1:{port}", repository, process, log)
+        server = launch_server(repository, tmp_path_factory.mktemp("server") / "log", **settings)
         started.append(server)
         if wait:
-            _wait_ready(server)
+            wait_ready(server)
         return server
 
     yield start
     for server in started:
-        if server.process.poll() is None:
-            server.process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                server.process.wait(STOP_TIMEOUT_S)
-            server.process.kill()
+        end_server(server)
 
 
-def _wait_ready(server: RunningServer) -> None:
+def wait_ready(server: RunningServer, timeout_s: float = READY_TIMEOUT_S) -> None:
+    """Blocks until the server is ready; fails with its log where it ended instead."""
+
     def is_ready() -> bool:
         assert server.process.poll() is None, server.log.read_text()
         with suppress(httpx.TransportError), server.client() as client:
             return client.get("/v2/health/ready").status_code == 200
         return False
 
-    wait_for(is_ready, READY_TIMEOUT_S)
+    wait_for(is_ready, timeout_s)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 30) -> None:

@@ -45,6 +45,20 @@ def make_echo(path: Path, *, width: int) -> Path:
     return _save(path, ["batch", width], ([helper.make_node("Identity", ["x"], ["y"])], {}))
 
 
+def make_adder(path: Path, *, width: int = 4 << 20, sums: int = 6) -> Path:
+    """`x: FP32[batch, 8] -> y: FP32[batch, 8]` by sums of long vectors: two numbers are read for each one made."""
+    long = np.arange(width, dtype=np.float32).reshape(1, -1) / width
+    weights = {"axis": np.array([1], np.int64), "first": np.array([0], np.int64), "one": np.array([1], np.int64)}
+    nodes = [helper.make_node("Slice", ["x", "first", "one", "axis"], ["column"])]
+    names = ["column", *(f"t{index}" for index in range(sums))]
+    nodes += [helper.make_node("Add", [names[index], f"w{index}"], [names[index + 1]]) for index in range(sums)]
+    nodes += [
+        helper.make_node("ReduceMax", [names[-1]], ["most"], axes=[1], keepdims=1),
+        helper.make_node("Add", ["x", "most"], ["y"]),
+    ]
+    return _save(path, ["batch", FEATURES], (nodes, weights | {f"w{index}": long + index for index in range(sums)}))
+
+
 def make_image_classifier(path: Path) -> Path:
     """`images: FP32[batch, 3, 32, 32] -> scores: FP32[batch, 10]`: hardly any work after the image is prepared."""
     weights = np.random.default_rng(0).normal(size=(3, CLASSES)).astype(np.float32)

@@ -6,21 +6,17 @@ in a process of its own; rates are low enough for two cores that are shared with
 
 from __future__ import annotations
 
-import json
-import os
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPConnection
 from pathlib import Path
-
-import cv2
-import numpy as np
+from typing import Any
 
 from service.diagnosis.finding import BottleneckClass
+from service.diagnosis.rules.overload import COMFORTABLE_LOAD
+from tests.diagnosis.scenarios.loads import Bench, Load, Photos, SlowUplinks
 from tests.doubles.scenario_models import (
+    make_adder,
     make_echo,
     make_grinder,
     make_image_classifier,
@@ -28,7 +24,9 @@ from tests.doubles.scenario_models import (
     make_worker,
 )
 
-MODEL = "m"
+Document = dict[str, Any]
+"""The JSON of a diagnosis."""
+
 IMAGES_CARD = """
 task = "classify"
 [batching]
@@ -38,102 +36,12 @@ resize = "stretch"
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """A load by `loadtest.bench` for `seconds`, with these options."""
-
-    options: tuple[str, ...]
-    seconds: float = 8.0
-
-    def run(self, url: str) -> None:
-        import subprocess
-        import sys
-
-        command = [sys.executable, "-m", "loadtest.bench", MODEL, "--url", url, "--duration", str(self.seconds)]
-        done = subprocess.run(
-            [*command, "--warm-up", "0", "--timeout", "5", *self.options],
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-            env={**os.environ, "COLUMNS": "120"},
-        )
-        # 1 says that some requests failed, as under overload they must.
-        assert done.returncode in (0, 1), done.stdout + done.stderr
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Photos:
-    """Photographs of `side` x `side` pixels, sent by `clients` that each wait for their answer."""
-
-    side: int
-    clients: int
-    seconds: float = 8.0
-
-    def run(self, url: str) -> None:
-        noise = np.random.default_rng(0).integers(0, 256, (self.side // 16, self.side // 16, 3), np.uint8)
-        is_written, jpeg = cv2.imencode(".jpg", cv2.resize(noise, (self.side, self.side)))
-        assert is_written
-        end = threading.Event()
-        threads = [
-            threading.Thread(target=self._send, args=(url.removeprefix("http://"), jpeg.tobytes(), end))
-            for _ in range(self.clients)
-        ]
-        for thread in threads:
-            thread.start()
-        end.wait(self.seconds)
-        end.set()
-        for thread in threads:
-            thread.join()
-
-    def _send(self, address: str, jpeg: bytes, end: threading.Event) -> None:
-        connection = HTTPConnection(address, timeout=30)
-        while not end.is_set():
-            connection.request("POST", f"/v2/models/{MODEL}/predict", jpeg, {"Content-Type": "image/jpeg"})
-            response = connection.getresponse()
-            body = response.read()
-            assert response.status == 200, body
-        connection.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowUplinks:
-    """Clients that come by themselves, `rate` of them a second, and need `upload_s` to send `width` numbers."""
-
-    width: int
-    rate: float
-    upload_s: float
-    seconds: float = 8.0
-
-    def run(self, url: str) -> None:
-        host_row = np.ones((1, self.width), "<f4").tobytes()
-        head = {"inputs": [{"name": "x", "shape": [1, self.width], "datatype": "FP32"}]}
-        head["inputs"][0]["parameters"] = {"binary_data_size": len(host_row)}
-        header = json.dumps(head).encode()
-        gaps_s = np.random.default_rng(0).exponential(1 / self.rate, int(self.rate * self.seconds))
-        pause = threading.Event()
-        with ThreadPoolExecutor(64) as pool:
-            sent = []
-            for gap_s in gaps_s:
-                pause.wait(gap_s)
-                sent.append(pool.submit(self._send, url.removeprefix("http://"), header, header + host_row))
-        for job in sent:
-            job.result()
-
-    def _send(self, address: str, header: bytes, body: bytes) -> None:
-        connection = HTTPConnection(address, timeout=30)
-        connection.putrequest("POST", f"/v2/models/{MODEL}/infer")
-        connection.putheader("Content-Length", str(len(body)))
-        connection.putheader("Inference-Header-Content-Length", str(len(header)))
-        connection.endheaders()
-        pause, parts = threading.Event(), 10
-        for part in range(parts):
-            connection.send(body[part * len(body) // parts : (part + 1) * len(body) // parts])
-            pause.wait(self.upload_s / parts)
-        response = connection.getresponse()
-        answer = response.read()
-        assert response.status == 200, answer
-        connection.close()
+MENDED_BY_CARD = {
+    BottleneckClass.BATCH_FORMATION_DELAY,
+    BottleneckClass.BATCH_TOO_SMALL,
+    BottleneckClass.LANE_COUNT,
+    BottleneckClass.PADDING_WASTE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +53,43 @@ class Recipe:
         card: of the model.
         load: what its clients do.
         settings: of the server.
+        probes: names of the experiments that it must run on itself beforehand, for this class needs what they find.
+        warm_s: how long it is loaded before them, so that they know what its traffic is like.
         expected: the class that must come first; None where no bottleneck may be found.
+        cure: the clients once they do what the finding says, made from the diagnosis; None where the fix is the
+            card's, or is none that could be tried here.
     """
 
     make: Callable[[Path], Path]
     card: str
-    load: Bench | Photos | SlowUplinks
+    load: Load
     expected: BottleneckClass | None
     settings: Mapping[str, object] = field(default_factory=dict)
+    probes: tuple[str, ...] = ()
+    warm_s: float = 2.0
+    cure: Callable[[Document], Load] | None = None
+
+    @property
+    def is_mended_by_card(self) -> bool:
+        """Whether the class has a fix that lines of a card can make without another plan or precision."""
+        return self.expected in MENDED_BY_CARD
+
+    @property
+    def expected_text(self) -> str:
+        """The id of the class that must come first, `healthy` where none may."""
+        return self.expected.value if self.expected else "healthy"
+
+
+def as_asked(document: Document) -> Load:
+    """As many clients as the finding asks for."""
+    command = document["findings"][0]["fix"]["command"].split()
+    return Bench(options=("--concurrency", command[command.index("--concurrency") + 1]))
+
+
+def with_room(document: Document) -> Load:
+    """Clients that ask for as much as the gain of overload is predicted for."""
+    capacity = 1.0 / document["stations"]["device"]["demand_s"]
+    return Bench(options=("--rate", f"{COMFORTABLE_LOAD * capacity:.1f}", "--max-connections", "64"))
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -167,6 +104,7 @@ RECIPES: Mapping[str, Recipe] = {
         card="[batching]\nmax_batch_size = 4\nmax_queued_requests = 32\n",
         load=Bench(options=("--rate", "300", "--max-connections", "64")),
         expected=BottleneckClass.OVERLOAD,
+        cure=with_room,
     ),
     "batch-formation-delay": Recipe(
         make=make_worker,
@@ -179,12 +117,15 @@ RECIPES: Mapping[str, Recipe] = {
         card="[batching]\nmax_batch_size = 8\n",
         load=Bench(options=("--concurrency", "1")),
         expected=BottleneckClass.CLIENT_LIMITED,
+        cure=as_asked,
     ),
     "python-bound": Recipe(
         make=partial(make_echo, width=20_000),
         card="[batching]\nmax_batch_size = 4\n",
-        load=Bench(options=("--concurrency", "4", "--wire", "json")),
+        load=Bench(options=("--rate", "50", "--wire", "json")),
+        probes=("codecs",),
         expected=BottleneckClass.PYTHON_BOUND,
+        cure=lambda _: Bench(options=("--rate", "50", "--wire", "binary")),
     ),
     "cpu-preprocess": Recipe(
         make=make_image_classifier,
@@ -192,6 +133,7 @@ RECIPES: Mapping[str, Recipe] = {
         load=Photos(side=1600, clients=3),
         settings={"cpu_threads": 2},
         expected=BottleneckClass.CPU_PREPROCESS,
+        cure=lambda _: Photos(side=400, clients=3),
     ),
     "padding-waste": Recipe(
         make=make_reader,
@@ -202,19 +144,51 @@ RECIPES: Mapping[str, Recipe] = {
     "bursty-arrivals": Recipe(
         make=make_grinder,
         card="[batching]\nmax_batch_size = 4\n",
-        load=Bench(options=("--rate", "30", "--arrivals", "burst", "--burst-size", "15")),
+        load=Bench(options=("--rate", "35", "--arrivals", "burst", "--burst-size", "15"), seconds=8.0),
         expected=BottleneckClass.BURSTY_ARRIVALS,
+        cure=lambda _: Bench(options=("--rate", "35"), seconds=8.0),
     ),
     "network-payload": Recipe(
         make=partial(make_echo, width=50_000),
         card="[batching]\nmax_batch_size = 4\n",
         load=SlowUplinks(width=50_000, rate=15.0, upload_s=0.15),
         expected=BottleneckClass.NETWORK_PAYLOAD,
+        cure=lambda _: SlowUplinks(width=50_000, rate=15.0, upload_s=0.0),
     ),
     "invalid-measurement": Recipe(
         make=make_worker,
         card="[batching]\nmax_batch_size = 8\n",
         load=Bench(options=("--rate", "2")),
         expected=BottleneckClass.INVALID_MEASUREMENT,
+    ),
+    "batch-too-small": Recipe(
+        make=make_worker,
+        card="[batching]\nmax_batch_size = 1\n",
+        load=Bench(options=("--concurrency", "6")),
+        probes=("other-buckets",),
+        expected=BottleneckClass.BATCH_TOO_SMALL,
+    ),
+    "compute-bound": Recipe(
+        make=partial(make_worker, side=1024, products=6),
+        card="[batching]\nmax_batch_size = 128\n[buckets]\nbatch = [1, 128]\n",
+        load=Bench(options=("--concurrency", "1", "--rows", "128")),
+        settings={"cpu_threads": 2},
+        probes=("layers", "peaks"),
+        expected=BottleneckClass.COMPUTE_BOUND,
+    ),
+    "memory-bound": Recipe(
+        make=make_adder,
+        card="[batching]\nmax_batch_size = 1\n",
+        load=Bench(options=("--concurrency", "1")),
+        probes=("layers", "peaks"),
+        expected=BottleneckClass.MEMORY_BOUND,
+    ),
+    "lane-count": Recipe(
+        make=make_grinder,
+        card="[batching]\nmax_batch_size = 1\n[lanes]\ncount = 1\nthreads_per_lane = 1\n",
+        load=Bench(options=("--concurrency", "2")),
+        settings={"cpu_threads": 2},
+        probes=("lanes",),
+        expected=BottleneckClass.LANE_COUNT,
     ),
 }
