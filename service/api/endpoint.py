@@ -23,11 +23,11 @@ from service.api.exchange import Exchange, Reply
 from service.api.target import Target, parse_target
 from service.api.watchdog import Watchdog
 from service.errors import ClientGone, InvalidInput, ServiceError, ShuttingDown
+from service.repository.catalogue import Models
 from service.repository.composed import AnyModel
-from service.repository.registry import Registry
 from service.requests import Clock, RequestFacts, StageTimings, Stamps, waits
 from service.telemetry.activity import Activity
-from service.telemetry.recorder import Recorder
+from service.telemetry.server_recorder import ServerRecorder
 from service.units import NS_PER_MS
 
 _STAGES_SENT = StageTimings._fields[:-1]
@@ -65,8 +65,8 @@ class Inference:
         clock: monotonic nanoseconds.
     """
 
-    registry: Registry
-    recorder: Recorder
+    registry: Models
+    recorder: ServerRecorder
     handlers: Mapping[str, Handler]
     budget: ByteBudget
     codec_pool: Executor
@@ -178,7 +178,7 @@ class InferenceEndpoint:
 
 
 async def run_on_current(
-    registry: Registry, target: Target, answer: Callable[[AnyModel], Awaitable[Reply]]
+    registry: Models, target: Target, answer: Callable[[AnyModel], Awaitable[Reply]]
 ) -> tuple[AnyModel, Reply]:
     """Runs a request on the model that serves when it is submitted, even if that is replaced meanwhile.
 
@@ -201,7 +201,7 @@ def _note_end(activity: Activity, stamps: Stamps, clock: Clock) -> None:
         activity.in_flight.take_back(stamps.received, clock())
 
 
-def record_failure(registry: Registry, recorder: Recorder, target: Target, error: ServiceError) -> None:
+def record_failure(registry: Models, recorder: ServerRecorder, target: Target, error: ServiceError) -> None:
     """Counts a failed request with its model, or with none where no such model serves."""
     try:
         served = registry.get(target.model, target.version)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from service.api.watchdog import Watched
-from service.batching.batcher import Batcher
-from service.batching.pending import Pending
+from service.batching.pending import Submitted
+from service.batching.submitter import Submitter
 from service.errors import ClientGone, InvalidInput
 from service.requests import InferenceRequest, Stamps
 from service.tensors import HostArray
@@ -78,11 +78,11 @@ class Exchange:
             raise InvalidInput("the query string repeats a name; give each option once")
         return fields
 
-    async def run(self, batcher: Batcher, request: InferenceRequest) -> tuple[HostArray, ...]:
+    async def run(self, batcher: Submitter, request: InferenceRequest) -> tuple[HostArray, ...]:
         """Submits a request and waits for its outputs; a client that leaves meanwhile takes it out of the queue.
 
         Raises:
-            Overloaded, NotReady, ShuttingDown, DeadlineExceeded, ExecutionFailed, ClientGone: as `Batcher.submit`.
+            Overloaded, NotReady, ShuttingDown, DeadlineExceeded, ExecutionFailed, ClientGone: as `Submitter.submit`.
         """
         if self.watched.is_gone:
             raise ClientGone("the client closed its connection while its request was prepared")
@@ -95,16 +95,16 @@ class Exchange:
             raise
 
     async def run_all(
-        self, submissions: Sequence[tuple[Batcher, InferenceRequest]]
+        self, submissions: Sequence[tuple[Submitter, InferenceRequest]]
     ) -> tuple[tuple[HostArray, ...], ...]:
         """Submits requests at once and waits for the outputs of all, in their order; if one fails, none is waited for.
 
         Raises:
-            Overloaded, NotReady, ShuttingDown, DeadlineExceeded, ExecutionFailed, ClientGone: as `Batcher.submit`.
+            Overloaded, NotReady, ShuttingDown, DeadlineExceeded, ExecutionFailed, ClientGone: as `Submitter.submit`.
         """
         if self.watched.is_gone:
             raise ClientGone("the client closed its connection while its request was prepared")
-        queued: list[tuple[Batcher, Pending]] = []
+        queued: list[tuple[Submitter, Submitted]] = []
         self.watched.on_gone = partial(_cancel_all, queued)
         try:
             for batcher, request in submissions:
@@ -117,6 +117,6 @@ class Exchange:
             raise
 
 
-def _cancel_all(queued: Sequence[tuple[Batcher, Pending]]) -> None:
+def _cancel_all(queued: Sequence[tuple[Submitter, Submitted]]) -> None:
     for batcher, pending in queued:
         batcher.cancel(pending)

@@ -7,7 +7,7 @@ from service.api.oip_codec import InferCodec, ParsedInfer, parse_header_length
 from service.errors import InvalidInput
 from service.models import ModelSpec
 from service.repository.composed import AnyModel, ComposedModel
-from service.repository.served import ServedModel
+from service.repository.plain import PlainModel
 from service.requests import Clock, InferenceRequest, Stamps
 from service.tensors import DType, first_not_utf8
 
@@ -47,7 +47,7 @@ class Infer:
             headers.append((b"inference-header-content-length", b"%d" % rendered.header_length))
         return Reply(rendered.chunks, headers, parsed.rows)
 
-    def _codec(self, served: ServedModel) -> InferCodec:
+    def _codec(self, served: PlainModel) -> InferCodec:
         """A codec serves one load of a model; it is told by its specification, so that no unloaded one is kept."""
         spec = served.spec
         known = self._codecs.get(spec.name)
@@ -70,7 +70,7 @@ def check_text(spec: ModelSpec, parsed: ParsedInfer) -> None:
             )
 
 
-def to_request(served: ServedModel, parsed: ParsedInfer, stamps: Stamps) -> InferenceRequest:
+def to_request(served: PlainModel, parsed: ParsedInfer, stamps: Stamps) -> InferenceRequest:
     """The request for the queue: priority and deadline as the model's card has them by default.
 
     As in Triton, a request's own timeout can only shorten the model's default. It begins when the body is here: how

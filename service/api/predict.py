@@ -25,7 +25,7 @@ from service.pipeline.steps import Call, Outputs, Step, Steps
 from service.pipeline.task import Task
 from service.repository.composed import AnyModel, ComposedModel
 from service.repository.forecast import Progress
-from service.repository.served import ServedModel
+from service.repository.plain import PlainModel
 from service.requests import Clock, InferenceRequest, RequestFacts, Stamps, waits
 from service.telemetry.activity import Activity
 from service.units import NS_PER_MS
@@ -52,7 +52,7 @@ class MediaThreads:
 class _Submission:
     """A call of a step on its way: which model runs it, and as which request."""
 
-    model: ServedModel
+    model: PlainModel
     request: InferenceRequest
 
 
@@ -100,7 +100,7 @@ class Predict:
         task.check_options(options)
         exchange.stamps.parsed = self._clock()
         steps = begin(task)
-        if isinstance(served, ServedModel):
+        if isinstance(served, PlainModel):
             return await self._drive(served, steps, exchange)
         with served.admitted(self._clock, _deadline_ns(served, exchange.stamps.read)) as progress:
             return await self._drive(served, steps, exchange, progress)
@@ -229,8 +229,8 @@ def _deadline_ns(served: AnyModel, read_ns: int) -> int:
     return read_ns + served.spec.card.batching.default_timeout_ns
 
 
-def _model(served: AnyModel, member: str) -> ServedModel:
-    return served if isinstance(served, ServedModel) else served.members[member]
+def _model(served: AnyModel, member: str) -> PlainModel:
+    return served if isinstance(served, PlainModel) else served.members[member]
 
 
 def _to_submission(served: AnyModel, call: Call, stamps: Stamps, handed_ns: int, until_ns: int) -> _Submission:

@@ -31,10 +31,10 @@ from service.api.watchdog import Watched
 from service.errors import ClientGone, ServiceError, ShuttingDown, UnsupportedMediaType
 from service.pipeline.steps import Steps
 from service.pipeline.task import FrameTask, Task
+from service.repository.catalogue import Models
 from service.repository.composed import AnyModel
-from service.repository.registry import Registry
 from service.requests import Clock, RequestFacts, StageTimings, Stamps, waits
-from service.telemetry.recorder import Recorder
+from service.telemetry.server_recorder import ServerRecorder
 
 MAX_UNANSWERED = 256
 """Frames of a stream of the latest ones that may wait to be answered, dropped ones too: then its client is to read."""
@@ -57,8 +57,8 @@ class Streams:
         clock: monotonic nanoseconds.
     """
 
-    registry: Registry
-    recorder: Recorder
+    registry: Models
+    recorder: ServerRecorder
     predict: Predict
     budget: ByteBudget
     limits: StreamLimits

@@ -16,7 +16,7 @@ from service.batching.alarm import Alarm
 from service.batching.lane_load import LaneLoad
 from service.batching.lane_pool import LanePool, Outcome, is_lost
 from service.batching.pause import Pause
-from service.batching.pending import Pending, answer, fail
+from service.batching.pending import Pending, Submitted, answer, fail
 from service.batching.policy import Dispatch, Rules, WaitUntil, next_action, own_bucket
 from service.batching.queue import NO_DEADLINE_NS, RequestQueue
 from service.batching.queue_watch import QueueWatch, stamp_lane_times
@@ -183,9 +183,9 @@ class Batcher:
             return 0.0
         return workload.work_ns(request.rows, home) / len(self._load)
 
-    def cancel(self, item: Pending) -> bool:
+    def cancel(self, item: Submitted) -> bool:
         """Drops a waiting request whose client has gone; False if it is already on a lane or answered."""
-        if not self._queue.discard(item):
+        if not isinstance(item, Pending) or not self._queue.discard(item):
             return False
         self._watch.left((item,), self._clock())
         fail(item, ClientGone("the client closed its connection"))

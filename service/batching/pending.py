@@ -1,4 +1,4 @@
-"""A request in the queue, with all that the policy may ask of it."""
+"""A request in a queue: what whoever submitted it waits for, and all that the policy may ask of it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,27 @@ class PendingState(Enum):
     DONE = "done"
 
 
-class Pending:
-    """A submitted request and the future of its answer. Owned by the event loop.
+class Submitted:
+    """A submitted request and the future of its answer, wherever it runs. Owned by the event loop.
 
     Attributes:
         request: the validated request.
+        future: resolves to the request's outputs, or to the error that ended it.
+        state: where it is.
+    """
+
+    __slots__ = ("future", "request", "state")
+
+    def __init__(self, request: InferenceRequest, future: asyncio.Future[tuple[HostArray, ...]]) -> None:
+        self.request = request
+        self.future = future
+        self.state = PendingState.QUEUED
+
+
+class Pending(Submitted):
+    """A submitted request in the queue of this process. Owned by the event loop.
+
+    Attributes:
         order: ascending urgency: priority, then deadline, then age.
         home: its form, and its dims padded to its own bucket; some batch size that holds its rows is served there.
         rows: rows it adds to a batch.
@@ -31,22 +47,9 @@ class Pending:
         queued_ns: when it entered the queue.
         kept_open_ns: how long batches had been kept open by then, in all.
         deadline_ns: when it must have been dispatched.
-        future: resolves to the request's outputs, or to the error that ended it.
-        state: where it is.
     """
 
-    __slots__ = (
-        "deadline_ns",
-        "future",
-        "home",
-        "kept_open_ns",
-        "order",
-        "queued_ns",
-        "request",
-        "rows",
-        "state",
-        "work_ns",
-    )
+    __slots__ = ("deadline_ns", "home", "kept_open_ns", "order", "queued_ns", "rows", "work_ns")
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Pending:
         queued_ns: int,
         future: asyncio.Future[tuple[HostArray, ...]],
     ) -> None:
-        self.request = request
+        super().__init__(request, future)
         self.order = (request.priority, request.deadline_ns, sequence)
         self.home = home
         self.rows = request.rows
@@ -66,18 +69,16 @@ class Pending:
         self.queued_ns = queued_ns
         self.kept_open_ns = 0
         self.deadline_ns = request.deadline_ns
-        self.future = future
-        self.state = PendingState.QUEUED
 
 
-def answer(item: Pending, outputs: tuple[HostArray, ...]) -> None:
+def answer(item: Submitted, outputs: tuple[HostArray, ...]) -> None:
     """Gives a request its outputs, unless it was answered or given up."""
     item.state = PendingState.DONE
     if not item.future.done():
         item.future.set_result(outputs)
 
 
-def fail(item: Pending, error: ServiceError) -> None:
+def fail(item: Submitted, error: ServiceError) -> None:
     """Ends a request with an error, unless it was answered or given up."""
     item.state = PendingState.DONE
     if not item.future.done():

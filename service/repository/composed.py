@@ -20,6 +20,7 @@ from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.forecast import ChainForecast, Progress
 from service.repository.layout import IMPLICIT_VERSION
+from service.repository.plain import PlainModel
 from service.repository.served import ServedModel
 from service.requests import Clock
 from service.telemetry.activity import Activity
@@ -99,7 +100,7 @@ class ComposedModel:
     spec: ModelSpec
     recorder: ModelRecorder
     task: Task
-    members: Mapping[str, ServedModel]
+    members: Mapping[str, PlainModel]
     in_flight: InFlight
     forecast: ChainForecast = field(default_factory=ChainForecast)
     activity: Activity = field(default_factory=lambda: Activity(0))
@@ -153,8 +154,11 @@ class ComposedModel:
         return ""
 
 
-AnyModel: TypeAlias = ServedModel | ComposedModel
-"""Whatever serves under a name."""
+AnyModel: TypeAlias = PlainModel | ComposedModel
+"""Whatever takes requests under a name."""
+
+LoadedModel: TypeAlias = ServedModel | ComposedModel
+"""Whatever was loaded in this process and serves under a name."""
 
 
 def composed_spec(card: ModelCard) -> ModelSpec:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from service.cards import ModelCard
 from service.errors import ModelLoadFailed
-from service.repository.composed import AnyModel, ComposedModel
+from service.repository.composed import ComposedModel, LoadedModel
 from service.repository.layout import ModelFolder
 from service.repository.loader import ModelLoader
 from service.repository.served import ServedModel
@@ -51,7 +51,7 @@ def check_card(card: ModelCard, folder: ModelFolder, folders: Mapping[str, Model
             raise ModelLoadFailed(f"model '{card.name}': [{card.task}] {key} = '{name}' {IS_COMPOSED}")
 
 
-def compose(card: ModelCard, served: Mapping[str, AnyModel], loader: ModelLoader) -> ComposedModel:
+def compose(card: ModelCard, served: Mapping[str, LoadedModel], loader: ModelLoader) -> ComposedModel:
     """The composed model of a card, made of the members that serve now.
 
     Raises:

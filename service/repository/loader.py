@@ -134,7 +134,15 @@ class ModelLoader:
         batcher, ready, spec = prepared.batcher, prepared.ready, prepared.ready.spec
         recorder = self._recorder.for_model(spec.name, spec.version, _gauges(batcher, ready))
         batcher.start(ready.costs, recorder, ready.unserved)
-        return ServedModel(spec, ready.costs, batcher, recorder, prepared.task, ready.unserved, ready.phase_ns)
+        return ServedModel(
+            spec=spec,
+            batcher=batcher,
+            recorder=recorder,
+            task=prepared.task,
+            costs=ready.costs,
+            unserved=ready.unserved,
+            phase_ns=ready.phase_ns,
+        )
 
     def _prepare(self, opening: _Opening, is_cut_off: threading.Event) -> _Prepared:
         began_ns = self._clock()

@@ -15,7 +15,8 @@ from pathlib import Path
 from service.batching.lane_pool import is_lost
 from service.errors import DeviceError, ModelLoadFailed, ModelNotFound, NotReady, ServiceError, ShuttingDown
 from service.repository.card import load_card
-from service.repository.composed import AnyModel, ComposedModel
+from service.repository.catalogue import Audience, Catalogue, Nobody
+from service.repository.composed import ComposedModel, LoadedModel
 from service.repository.composition import Compositions, check_card, compose
 from service.repository.layout import IMPLICIT_VERSION, ModelFolder, find, scan
 from service.repository.loader import ModelLoader
@@ -55,12 +56,11 @@ class Registry:
         self._recorder = recorder
         self._drain_timeout_s = drain_timeout_s
         self._on_progress = on_progress
-        self._served: dict[str, AnyModel] = {}
+        self._audience: Audience = Nobody()
+        self._catalogue: Catalogue[LoadedModel] = Catalogue(self._changed)
         self._compositions = Compositions()
-        self._unavailable: dict[str, IndexEntry] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._retiring: dict[asyncio.Task[None], AnyModel] = {}
-        self._is_started = False
+        self._retiring: dict[asyncio.Task[None], LoadedModel] = {}
         self._is_stopping = False
         self._loss: DeviceError | None = None
         self._has_lost = asyncio.Event()
@@ -76,38 +76,34 @@ class Registry:
         return self._loss is not None
 
     @property
+    def catalogue(self) -> Catalogue[LoadedModel]:
+        """What serves, and what does not and why; for reading alone."""
+        return self._catalogue
+
+    @property
     def unready_reason(self) -> str:
         """Why the server is not ready; empty if it is."""
         if self._loss is not None:
             return f"its GPU is lost, and it ends now: {self._loss.message}"
         if self._is_stopping:
             return "it is shutting down"
-        return "" if self._is_started else "its models are still loading"
+        return "" if self._catalogue.is_complete else "its models are still loading"
 
-    def get(self, name: str, version: str | None = None) -> AnyModel:
+    def tell(self, audience: Audience) -> None:
+        """Lets somebody follow what serves, in place of whoever did before.
+
+        From now on `load` and `unload` return once all know, and what was replaced ends only then.
+        """
+        self._audience = audience
+
+    def get(self, name: str, version: str | None = None) -> LoadedModel:
         """The model to submit to.
 
         Raises:
             ModelNotFound: no such model or version in the repository.
             NotReady: it is in the repository, and loading, unloading or failed.
         """
-        served = self._served.get(name)
-        if served is not None and (version is None or version == served.spec.version):
-            return served
-        entry = self._unavailable.get(name)
-        if entry is not None and (version is None or version == entry.version):
-            raise NotReady(f"model '{name}' is not ready: {entry.reason or entry.state.value.lower()}")
-        if not self._is_started:
-            raise NotReady("the server is still starting; GET /v2/health/ready says when it is done")
-        if served is not None:
-            raise ModelNotFound(
-                f"Request for unknown model: '{name}' version {version} is not found; "
-                f"version {served.spec.version} is served"
-            )
-        wanted = f"'{name}'" if version is None else f"'{name}' version {version}"
-        raise ModelNotFound(
-            f"Request for unknown model: {wanted} is not found; POST /v2/repository/index lists the models"
-        )
+        return self._catalogue.get(name, version)
 
     def versions(self, name: str) -> tuple[str, ...]:
         """The served versions of a model, ascending.
@@ -117,17 +113,17 @@ class Registry:
         """
         return (self.get(name).spec.version,)
 
-    def served(self) -> tuple[AnyModel, ...]:
+    def served(self) -> tuple[LoadedModel, ...]:
         """All models that serve, by name."""
-        return tuple(self._served[name] for name in sorted(self._served))
+        return tuple(model for _, model in sorted(self._catalogue.models.items()))
 
     def index(self) -> tuple[IndexEntry, ...]:
         """Every version that serves, loads, or failed, by name.
 
         One that serves says which buckets it lacks and why, and whether loading it again failed.
         """
-        entries = {(entry.name, entry.version): entry for entry in self._unavailable.values()}
-        for name, served in self._served.items():
+        entries = {(entry.name, entry.version): entry for entry in self._catalogue.unavailable.values()}
+        for name, served in self._catalogue.models.items():
             failed = entries.get((name, served.spec.version))
             reasons = [f"loading it again failed: {failed.reason}"] if failed else []
             reasons += [served.lack] if served.lack else []
@@ -146,14 +142,15 @@ class Registry:
         try:
             folders = await asyncio.to_thread(scan, self._repository)
         except ModelLoadFailed:
-            self._is_started = not self._needs_all
+            if not self._needs_all:
+                self._catalogue.complete()
             raise
         failures: dict[str, ServiceError] = {}
         wanted = _members_first(folders) if names is None else tuple(names)
         for name, folder in folders.items():
-            if name not in self._served:
+            if name not in self._catalogue.models and name not in self._catalogue.unavailable:
                 reason = "waits for its turn to be loaded" if name in wanted else "not loaded"
-                self._unavailable.setdefault(name, _entry(folder, ModelState.UNAVAILABLE, reason))
+                self._catalogue.explain(_entry(folder, ModelState.UNAVAILABLE, reason))
         for name in wanted:
             if name not in folders:
                 failures[name] = ModelNotFound(
@@ -166,7 +163,8 @@ class Registry:
                 failures[name] = error
             if self.has_lost_device:
                 break
-        self._is_started = not (failures and self._needs_all)
+        if not (failures and self._needs_all):
+            self._catalogue.complete()
         return failures
 
     async def load(self, name: str) -> None:
@@ -186,12 +184,13 @@ class Registry:
                 await (self._load_composed(folder) if folder.has_card_alone else self._load_latest(folder))
             except BaseException as error:
                 reason = _reason(name, error)
-                self._unavailable[name] = _entry(folder, ModelState.UNAVAILABLE, reason)
+                self._catalogue.explain(_entry(folder, ModelState.UNAVAILABLE, reason))
                 if is_lost(error):
                     self.lose_device(error)
                 if isinstance(error, ShuttingDown) or not isinstance(error, Exception):
                     raise
                 raise ModelLoadFailed(f"failed to load '{name}': {reason}") from error
+            await self._audience.informed()
 
     async def unload(self, name: str) -> None:
         """Stops serving a model after the requests that it has taken; an unknown or unloaded one is no error.
@@ -213,18 +212,17 @@ class Registry:
             losing.cancel()
 
     async def _unload(self, name: str) -> None:
-        if name not in self._served and name not in self._unavailable:
+        if name not in self._catalogue.models and name not in self._catalogue.unavailable:
             return
         async with self._lock(name):
             self._compositions.cards.pop(name, None)
-            served = self._served.pop(name, None)
+            served = self._catalogue.take(name)
             if served is None:
                 return
-            entry = IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading")
-            self._unavailable[name] = entry
+            self._catalogue.explain(IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading"))
             self._recorder.forget(name, served.spec.version)
             await asyncio.shield(self._begin_to_retire(served, self._recompose(name)))
-            self._unavailable[name] = IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded")
+            self._catalogue.explain(IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded"))
 
     def lose_device(self, error: DeviceError) -> None:
         """Turns not ready and ends every request of every model, for no lane can be relied on.
@@ -234,7 +232,7 @@ class Registry:
         if self._loss is None:
             self._loss = error
             self._has_lost.set()
-            for served in (*self._served.values(), *self._retiring.values()):
+            for served in (*self._catalogue.models.values(), *self._retiring.values()):
                 if isinstance(served, ServedModel):
                     served.batcher.abandon(error)
 
@@ -252,20 +250,20 @@ class Registry:
         self._is_stopping = True
         if self.has_lost_device:
             return
-        composed = [model for model in self._served.values() if isinstance(model, ComposedModel)]
+        composed = [model for model in self._catalogue.models.values() if isinstance(model, ComposedModel)]
         ends = {id(model): self._begin_to_retire(model) for model in composed}
-        for served in self._served.values():
+        for served in self._catalogue.models.values():
             if isinstance(served, ServedModel):
                 users = [ends[id(model)] for model in composed if served in model.members.values()]
                 self._begin_to_retire(served, users)
         await asyncio.gather(*self._retiring)
-        self._served.clear()
+        for name in tuple(self._catalogue.models):
+            self._catalogue.take(name)
 
     async def _load_latest(self, folder: ModelFolder) -> None:
         version = folder.version()
-        old = self._served.get(folder.name)
-        if old is None:
-            self._unavailable[folder.name] = _entry(folder, ModelState.LOADING, "loading")
+        if folder.name not in self._catalogue.models:
+            self._catalogue.explain(_entry(folder, ModelState.LOADING, "loading"))
         self._refuse_if_lost()
         served = await self._loader.load(folder, version, self._on_progress, self.lose_device)
         self._refuse_if_lost()  # and free nothing of what was made
@@ -277,26 +275,25 @@ class Registry:
         self._swap_in(served)
 
     async def _load_composed(self, folder: ModelFolder) -> None:
-        if folder.name not in self._served:
-            self._unavailable[folder.name] = _entry(folder, ModelState.LOADING, "loading")
+        if folder.name not in self._catalogue.models:
+            self._catalogue.explain(_entry(folder, ModelState.LOADING, "loading"))
         card = await asyncio.to_thread(load_card, folder.path)
         check_card(card, folder, await asyncio.to_thread(scan, self._repository))
         for member in card.members.values():
-            if member not in self._served:
+            if member not in self._catalogue.models:
                 await self.load(member)
         self._refuse_if_lost()
         if self._is_stopping:
             raise ShuttingDown(f"the server stopped while model '{folder.name}' was loading")
-        composed = compose(card, self._served, self._loader)
+        composed = compose(card, self._catalogue.models, self._loader)
         self._compositions.cards[card.name] = card
         _log.info("model '%s' ready, composed of %s", card.name, ", ".join(card.members.values()))
         self._swap_in(composed)
 
-    def _swap_in(self, served: AnyModel) -> None:
+    def _swap_in(self, served: LoadedModel) -> None:
         """Serves a model from now on, in place of the one of its name; what is composed of it moves to it at once."""
-        name, old = served.spec.name, self._served.get(served.spec.name)
-        self._served[name] = served
-        self._unavailable.pop(name, None)
+        name, old = served.spec.name, self._catalogue.models.get(served.spec.name)
+        self._catalogue.put(served)
         users = self._recompose(name)
         if old is not None:
             if old.spec.version != served.spec.version:
@@ -307,20 +304,17 @@ class Registry:
         """Makes what is composed of `member` anew, of what serves now; returns the retirements of the former ones."""
         retirements = []
         for card in self._compositions.of_member(member):
-            old = self._served.pop(card.name, None)
+            old = self._catalogue.take(card.name)
             try:
-                self._served[card.name] = compose(card, self._served, self._loader)
-                self._unavailable.pop(card.name, None)
+                self._catalogue.put(compose(card, self._catalogue.models, self._loader))
             except ModelLoadFailed as error:
-                self._unavailable[card.name] = IndexEntry(
-                    card.name, IMPLICIT_VERSION, ModelState.UNAVAILABLE, error.message
-                )
+                self._catalogue.explain(IndexEntry(card.name, IMPLICIT_VERSION, ModelState.UNAVAILABLE, error.message))
                 self._recorder.forget(card.name, IMPLICIT_VERSION)
             if old is not None:
                 retirements.append(self._begin_to_retire(old))
         return retirements
 
-    def _begin_to_retire(self, served: AnyModel, users: Sequence[asyncio.Task[None]] = ()) -> asyncio.Task[None]:
+    def _begin_to_retire(self, served: LoadedModel, users: Sequence[asyncio.Task[None]] = ()) -> asyncio.Task[None]:
         """A task of its own, which `stop` awaits: it must end even if whoever began it is cancelled.
 
         Args:
@@ -332,7 +326,8 @@ class Registry:
         task.add_done_callback(self._retiring.pop)
         return task
 
-    async def _retire(self, served: AnyModel, users: Sequence[asyncio.Task[None]]) -> None:
+    async def _retire(self, served: LoadedModel, users: Sequence[asyncio.Task[None]]) -> None:
+        await self._audience.informed()
         if isinstance(served, ComposedModel):
             await served.in_flight.drain(self._drain_timeout_s)
             return
@@ -346,6 +341,9 @@ class Registry:
                 await asyncio.to_thread(served.batcher.close)
             except DeviceError as error:
                 self.lose_device(error)
+
+    def _changed(self) -> None:
+        self._audience.changed()
 
     def _refuse_if_lost(self) -> None:
         if self.has_lost_device:

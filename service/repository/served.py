@@ -8,11 +8,8 @@ from enum import Enum
 
 from service.batching.batcher import Batcher
 from service.buckets import Bucket, CostTable, Unserved
-from service.models import ModelSpec
-from service.pipeline.task import Task
+from service.repository.plain import PlainModel
 from service.repository.start_up import Phase
-from service.telemetry.activity import Activity
-from service.telemetry.recorder import ModelRecorder
 
 MAX_LACKS_SHOWN = 3
 
@@ -37,31 +34,20 @@ class IndexEntry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ServedModel:
-    """A model version with warm lanes.
+class ServedModel(PlainModel):
+    """A model version with warm lanes in this process.
 
     Attributes:
-        spec: its tensors, limits, and the buckets that are served.
+        batcher: its queue and lanes.
         costs: what a batch costs in each bucket, as measured at warm-up.
-        batcher: takes its requests.
-        recorder: counts them.
-        task: what `/predict` makes of it; None serves raw tensors only.
         unserved: buckets that failed at start-up and are not used, and why.
         phase_ns: nanoseconds that each phase of its start-up took.
     """
 
-    spec: ModelSpec
-    costs: CostTable
     batcher: Batcher
-    recorder: ModelRecorder
-    task: Task | None
+    costs: CostTable
     unserved: Mapping[Bucket, Unserved]
     phase_ns: Mapping[Phase, int]
-
-    @property
-    def activity(self) -> Activity:
-        """What a diagnosis wants to know of its requests."""
-        return self.batcher.activity
 
     @property
     def lack(self) -> str:
