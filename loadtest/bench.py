@@ -7,7 +7,6 @@ load could not be run as asked.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import shlex
@@ -25,7 +24,7 @@ from loadtest.arrivals import Arrivals
 from loadtest.clock import SystemClock
 from loadtest.connection import parse_url
 from loadtest.errors import LoadTestError
-from loadtest.generators import Processes, ThisProcess
+from loadtest.generators import generator
 from loadtest.payloads import Wire, parse_dims, parse_sizes
 from loadtest.processes import server_process
 from loadtest.report import StepReport, limits_table, report_json, stages_table, steps_table
@@ -176,10 +175,8 @@ def _steps(scenario: Path | None, axes: Axes, defaults: Step) -> list[Step]:
 async def _run(target: Target, processes: int, steps: Sequence[Step], reports: list[StepReport]) -> None:
     session = target.session
     watch = Watch(endpoint=session.endpoint, headers=session.headers, server=target.pid)
-    async with contextlib.AsyncExitStack() as stack:
-        clock = await stack.enter_async_context(SystemClock())
-        generator = await stack.enter_async_context(Processes(processes)) if processes > 1 else ThisProcess()
-        await Bench(session, generator, watch, target.frontends).run(clock, steps, reports)
+    async with SystemClock() as clock, generator(processes) as sender:
+        await Bench(session, sender, watch, target.frontends).run(clock, steps, reports)
 
 
 def headers_of(options: Sequence[str]) -> tuple[tuple[str, str], ...]:

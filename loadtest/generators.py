@@ -14,7 +14,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
@@ -139,6 +139,16 @@ class Processes:
             with contextlib.suppress(ConnectionError):
                 await worker.writer.wait_closed()
         self._workers.clear()
+
+
+@contextlib.asynccontextmanager
+async def generator(count: int) -> AsyncIterator[Generator]:
+    """So many client processes, for as long as the block; this one alone for a count of 1."""
+    if count == 1:
+        yield ThisProcess()
+        return
+    async with Processes(count) as processes:
+        yield processes
 
 
 async def _answers(workers: Sequence[_Worker]) -> list[object]:

@@ -126,9 +126,12 @@ def _raw_bytes(entry: dict[str, object]) -> int:
             raise ValueError(f"output {entry['name']!r} has {len(data)} elements, its shape {shape} says {count}")
         return 0
     parameters = entry["parameters"]
-    size = parameters["binary_data_size"] if isinstance(parameters, dict) else None
+    if not isinstance(parameters, dict):
+        raise ValueError(f"output {entry['name']!r} has parameters {parameters!r}")
+    is_shared = "shared_memory_region" in parameters
+    size = parameters.get("shared_memory_byte_size" if is_shared else "binary_data_size")
     if not isinstance(size, int):
-        raise ValueError(f"output {entry['name']!r} has neither data nor binary_data_size")
+        raise ValueError(f"output {entry['name']!r} has neither data nor binary_data_size nor a place in shared memory")
     if ITEM_BYTES[datatype] and size != count * ITEM_BYTES[datatype]:
         raise ValueError(f"output {entry['name']!r} has {size} bytes, {shape} {datatype} needs another size")
-    return size
+    return 0 if is_shared else size

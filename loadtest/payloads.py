@@ -19,14 +19,18 @@ SAMPLES_PER_SHAPE = 4
 
 MAX_PAYLOAD_BYTES = 512 << 20
 
+HEADER_LENGTH = "Inference-Header-Content-Length"
+"""Name of the header that says where in a binary body its JSON ends."""
+
 Shapes = dict[str, tuple[int, ...]]
 
 
 class Wire(Enum):
-    """How tensors travel."""
+    """How tensors travel; `SHARED` through system shared memory, for which the bodies are made as for `BINARY`."""
 
     BINARY = "binary"
     JSON = "json"
+    SHARED = "shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def build_payloads(metadata: ModelMetadata, plan: PayloadPlan) -> list[Payload]:
     for rows, label, shapes in _shapes(metadata, plan):
         for _ in range(SAMPLES_PER_SHAPE):
             arrays = [_random_array(generator, tensor, shapes[tensor.name]) for tensor in metadata.inputs]
-            encode = _binary if plan.wire is Wire.BINARY else _json
+            encode = _json if plan.wire is Wire.JSON else _binary
             headers, body = encode(metadata.inputs, arrays)
             total_bytes += len(body)
             if total_bytes > MAX_PAYLOAD_BYTES:
@@ -215,7 +219,7 @@ def _binary(
     )
     headers = (
         ("Content-Type", "application/octet-stream"),
-        ("Inference-Header-Content-Length", str(len(header))),
+        (HEADER_LENGTH, str(len(header))),
     )
     return headers, b"".join([header, *parts])
 

@@ -16,9 +16,10 @@ from loadtest.connection import Answer, Endpoint
 from loadtest.errors import LoadTestError
 from loadtest.loops import Fault, LoadLoop, Message, StepRun
 from loadtest.metadata import ModelMetadata, answer_fault, model_path, parse_metadata
-from loadtest.payloads import PayloadPlan, build_payloads
+from loadtest.payloads import Payload, PayloadPlan, Wire, build_payloads
 from loadtest.records import Window
 from loadtest.scenario import Step
+from loadtest.shared_region import shared_payloads
 
 _LEAD_NS = NS_PER_S // 100
 
@@ -122,14 +123,11 @@ class Session:
             LoadTestError: the server cannot be reached, refuses the trial requests, or stops answering.
         """
         step, metadata, share = job.step, job.metadata, job.share
-        payloads = build_payloads(metadata, PayloadPlan(wire=step.wire, rows=step.rows, dims=step.dims, seed=step.seed))
-        messages = [
-            Message(self.endpoint.frame("POST", p.path, (*self.headers, *p.headers), p.body), p.rows) for p in payloads
-        ]
         check = fault or (lambda answer: answer_fault(metadata, answer.header_length, answer.body))
         offsets_ns = _offsets_ns(step, job.rate)
         connections = share.of(self.max_connections if step.concurrency is None else step.concurrency)
-        async with self._client(clock, max(1, connections)) as client:
+        async with self._client(clock, max(1, connections)) as client, self._payloads(client, job) as payloads:
+            messages = [self._message(payload) for payload in payloads]
             for payload, message in zip(payloads, messages, strict=True):
                 await _try(client, message, payload.label, check)
             await client.open(connections if step.concurrency is not None else min(16, connections))
@@ -142,6 +140,21 @@ class Session:
                     return await loop.open(offsets_ns[share.index :: share.count])
 
             yield run
+
+    @contextlib.asynccontextmanager
+    async def _payloads(self, client: Client, job: StepJob) -> AsyncIterator[list[Payload]]:
+        step = job.step
+        plan = PayloadPlan(wire=step.wire, rows=step.rows, dims=step.dims, seed=step.seed)
+        payloads = build_payloads(job.metadata, plan)
+        if step.wire is not Wire.SHARED:
+            yield payloads
+            return
+        async with shared_payloads(client, self.headers, job.metadata, payloads) as shared:
+            yield shared
+
+    def _message(self, payload: Payload) -> Message:
+        headers = (*self.headers, *payload.headers)
+        return Message(self.endpoint.frame("POST", payload.path, headers, payload.body), payload.rows)
 
     def _client(self, clock: Clock, max_connections: int) -> Client:
         return Client(self.endpoint, clock, max_connections=max_connections, timeout_s=self.timeout_s)

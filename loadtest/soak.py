@@ -8,7 +8,6 @@ more, started or ended on the way, if a request failed, or if the limit of time 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 import tempfile
 from collections import Counter
@@ -27,7 +26,7 @@ from loadtest.arrivals import NS_PER_S
 from loadtest.clock import Clock, SystemClock
 from loadtest.errors import LoadTestError
 from loadtest.figures import Tally
-from loadtest.generators import Generator, Processes, ThisProcess
+from loadtest.generators import Generator, generator
 from loadtest.limits import Observation
 from loadtest.memory import MemoryGrowth, MemorySample, memory_growth
 from loadtest.payloads import parse_dims, parse_sizes
@@ -217,10 +216,8 @@ def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
 
 async def _soak(server: ServerProcess, model: str, plan: SoakPlan, step: Step, processes: int) -> Soak:
     session = Session(endpoint=server.endpoint, model=model)
-    async with contextlib.AsyncExitStack() as stack:
-        clock = await stack.enter_async_context(SystemClock())
-        generator = await stack.enter_async_context(Processes(processes)) if processes > 1 else ThisProcess()
-        soak = Soak(session, generator, server.pid, plan)
+    async with SystemClock() as clock, generator(processes) as sender:
+        soak = Soak(session, sender, server.pid, plan)
         await soak.run(clock, step)
     return soak
 

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from loadtest.clock import SystemClock
 from loadtest.errors import LoadTestError
-from loadtest.generators import Generator, OnWindow, Processes, ThisProcess
+from loadtest.generators import OnWindow, Processes, generator
 from loadtest.limits import Observation
 from loadtest.records import Window
 from loadtest.scenario import Step
@@ -28,12 +27,6 @@ def watching(pids: list[int]) -> OnWindow:
         return SEEN
 
     return watch
-
-
-@contextlib.asynccontextmanager
-async def generator(count: int) -> AsyncIterator[Generator]:
-    async with contextlib.AsyncExitStack() as stack:
-        yield await stack.enter_async_context(Processes(count)) if count > 1 else ThisProcess()
 
 
 @pytest.mark.parametrize(("count", "concurrency", "used"), [(1, 3, 1), (2, 3, 2), (2, 1, 1)])
