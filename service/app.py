@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import service
 from service.api.admin import repository_router, settings_router
-from service.api.body import ByteBudget
+from service.api.body import ByteBudget, OwnMemory
 from service.api.diagnose import Diagnoser, diagnose_router
 from service.api.diagnose_probes import probes_router
 from service.api.endpoint import Inference, InferenceEndpoint
@@ -299,6 +299,7 @@ def _inference(
         recorder=recorder,
         handlers={"infer": Infer(clock), "predict": predict},
         budget=ByteBudget(settings.max_in_flight_bytes),
+        memory=OwnMemory(),
         codec_pool=codec_pool,
         watchdog=Watchdog(body_timeout_s=settings.body_timeout_s, clock=clock),
         max_body_bytes=settings.max_body_bytes,

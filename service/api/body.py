@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from starlette.types import Receive
 
 from service.api.compression import decode_body
@@ -19,6 +20,43 @@ AnyBody: TypeAlias = bytes | bytearray | memoryview
 
 MAX_INFLATION = 1032
 """The most that deflate can compress, by its format: 258 bytes in two bits."""
+
+
+class BodyBuffer(Protocol):
+    """Memory that a body is read into."""
+
+    @property
+    def host_buffer(self) -> NDArray[np.uint8]:
+        """uint8 [nbytes], writable."""
+
+    def release(self) -> None:
+        """The body needs it no more; called once."""
+
+
+class BodyMemory(Protocol):
+    """Where large bodies are read into. Belongs to the event loop."""
+
+    def take_buffer(self, nbytes: int) -> BodyBuffer:
+        """Memory for one body.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+
+
+class _OwnBuffer(NamedTuple):
+    host_buffer: NDArray[np.uint8]
+
+    def release(self) -> None:
+        """It goes with the last tensor in it."""
+
+
+class OwnMemory:
+    """Memory of this process: the system gives it as it is written to, and no request waits for another one's."""
+
+    def take_buffer(self, nbytes: int) -> BodyBuffer:
+        """Memory for one body."""
+        return _OwnBuffer(np.empty(nbytes, np.uint8))
 
 
 class ByteBudget:
@@ -66,12 +104,15 @@ class Body:
         budget: what all requests together may hold.
         limit_bytes: largest body, compressed or not.
         pool: where bodies are decompressed.
+        memory: where large ones are read into.
     """
 
-    __slots__ = ("_budget", "_limit_bytes", "_pool", "_reserved_bytes")
+    __slots__ = ("_budget", "_buffer", "_limit_bytes", "_memory", "_pool", "_reserved_bytes")
 
-    def __init__(self, budget: ByteBudget, limit_bytes: int, pool: Executor) -> None:
+    def __init__(self, budget: ByteBudget, limit_bytes: int, pool: Executor, memory: BodyMemory) -> None:
         self._budget = budget
+        self._memory = memory
+        self._buffer: BodyBuffer | None = None
         self._pool = pool
         self._limit_bytes = limit_bytes
         self._reserved_bytes = 0
@@ -101,9 +142,12 @@ class Body:
         return await self._decode(encoding, body)
 
     def close(self) -> None:
-        """Returns what this body holds of the budget."""
+        """Returns what this body holds of the budget, and its memory."""
         self._budget.give_back(self._reserved_bytes)
         self._reserved_bytes = 0
+        if self._buffer is not None:
+            self._buffer.release()
+            self._buffer = None
 
     async def _decode(self, encoding: bytes, body: AnyBody) -> AnyBody:
         """Decompresses off the event loop, with room held beforehand for all that the body can become."""
@@ -138,10 +182,12 @@ class Body:
         """A large body of known length, as it arrives, in memory where its first binary tensor is aligned.
 
         There a backend can compute on the tensor where it lies; `bytes` would put it behind the header, anywhere.
-        The system gives memory as it is written to, so a client that only announces a large body holds none.
+        A client that only announces a large body holds none of this process's own memory, which the system gives as
+        it is written to.
         """
         head_bytes = int(header_length) if header_length.isdigit() and len(header_length) < 10 else 0
-        host_buffer = np.empty(nbytes + HOST_ALIGNMENT_BYTES, np.uint8)
+        self._buffer = self._memory.take_buffer(nbytes + HOST_ALIGNMENT_BYTES)
+        host_buffer = self._buffer.host_buffer
         start = -(host_buffer.ctypes.data + head_bytes) % HOST_ALIGNMENT_BYTES
         body = host_buffer.data[start : start + nbytes]
         end = 0

@@ -16,7 +16,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.body import Body, ByteBudget
+from service.api.body import Body, BodyMemory, ByteBudget
 from service.api.compression import encode_body, response_encoding
 from service.api.errors import error_response
 from service.api.exchange import Exchange, Reply
@@ -57,6 +57,7 @@ class Inference:
         recorder: counts what no model can be charged with.
         handlers: by verb.
         budget: bytes that all requests together may hold.
+        memory: where large bodies are read into.
         codec_pool: where bodies are compressed and decompressed; nothing else waits there.
         watchdog: finds clients that stall or leave.
         max_body_bytes: largest body, compressed or not.
@@ -69,6 +70,7 @@ class Inference:
     recorder: ServerRecorder
     handlers: Mapping[str, Handler]
     budget: ByteBudget
+    memory: BodyMemory
     codec_pool: Executor
     watchdog: Watchdog
     max_body_bytes: int
@@ -102,7 +104,7 @@ class InferenceEndpoint:
         inference = self._inference
         stamps = Stamps(inference.clock())
         watched = inference.watchdog.sign_in(receive, stamps.received)
-        body = Body(inference.budget, inference.max_body_bytes, inference.codec_pool)
+        body = Body(inference.budget, inference.max_body_bytes, inference.codec_pool, inference.memory)
         headers = dict(scope["headers"])
         exchange = Exchange(headers, scope["query_string"], stamps, watched)
         activity: Activity | None = None

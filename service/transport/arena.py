@@ -163,6 +163,16 @@ class LeasedSlot:
         self._holders = 1
         self.slot = arena.take(nbytes)
 
+    @property
+    def offset(self) -> int:
+        """Where it begins, in bytes from the beginning of the region."""
+        return self.slot.offset
+
+    @property
+    def is_held(self) -> bool:
+        """Whether anybody still needs it."""
+        return self._holders > 0
+
     def retain(self) -> None:
         """One party more needs it; whoever asks holds it already, or is told of it by one that does."""
         if not self._holders:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from service.api.body import ByteBudget
+from service.api.body import ByteBudget, OwnMemory
 from service.api.endpoint import Handler, Inference, InferenceEndpoint
 from service.api.infer import Infer
 from service.api.predict import MediaThreads, Predict
@@ -110,6 +110,7 @@ class InferenceBench:
             recorder=self.recorder,
             handlers=handlers or default_handlers,
             budget=self.budget,
+            memory=OwnMemory(),
             codec_pool=self.codec_pool,
             watchdog=self.watchdog,
             max_body_bytes=MAX_BODY_BYTES,

@@ -8,15 +8,18 @@ import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from starlette.types import Message, Receive
 
 from service.api import body as body_module
-from service.api.body import AnyBody, Body, ByteBudget
+from service.api.body import AnyBody, Body, ByteBudget, OwnMemory
 from service.api.watchdog import Watched
 from service.errors import (
     BodyTimeout,
@@ -61,7 +64,7 @@ class Reading:
 
     def __init__(self, *messages: Message | Exception, limit: int = LIMIT_BYTES, budget: int = BUDGET_BYTES) -> None:
         self.budget = ByteBudget(budget)
-        self.body = Body(self.budget, limit, POOL)
+        self.body = Body(self.budget, limit, POOL, OwnMemory())
         self.receive = receive_of(*messages)
         self.watched: Watched | None = None
 
@@ -146,7 +149,7 @@ async def test_what_has_arrived_is_reserved_until_it_is_closed_and_what_is_annou
 
 async def test_the_budget_of_all_requests_is_one() -> None:
     budget = ByteBudget(150)
-    first, second = Body(budget, LIMIT_BYTES, POOL), Body(budget, LIMIT_BYTES, POOL)
+    first, second = Body(budget, LIMIT_BYTES, POOL, OwnMemory()), Body(budget, LIMIT_BYTES, POOL, OwnMemory())
     task = asyncio.current_task()
     assert task is not None
     whole = receive_of(part(bytes(LIMIT_BYTES)))
@@ -289,7 +292,7 @@ def test_whatever_happens_the_budget_is_given_back(
     async def read(messages: list[Message | Exception], headers: dict[str, str]) -> None:
         reading = Reading(*messages)
         reading.budget = budget
-        reading.body = Body(budget, LIMIT_BYTES, POOL)
+        reading.body = Body(budget, LIMIT_BYTES, POOL, OwnMemory())
         try:
             body = await reading.read(**headers)
             assert len(body) <= LIMIT_BYTES
@@ -339,3 +342,42 @@ async def test_a_header_length_that_is_no_number_aligns_nothing_and_is_left_to_t
     reading = Reading(part(b"a", more=True), part(bytes(nbytes - 1)), limit=nbytes, budget=nbytes)
     body = await reading.read(content_length=str(nbytes), inference_header_content_length="-1")
     assert len(body) == nbytes
+
+
+class Lent(NamedTuple):
+    host_buffer: NDArray[np.uint8]
+    released: list[int]
+
+    def release(self) -> None:
+        self.released.append(len(self.host_buffer))
+
+
+class LentMemory:
+    """Memory that must come back."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.released: list[int] = []
+
+    def take_buffer(self, nbytes: int) -> Lent:
+        self.taken.append(nbytes)
+        return Lent(np.empty(nbytes, np.uint8), self.released)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_a_large_bodys_memory_is_given_back_once(is_whole: bool) -> None:
+    memory = LentMemory()
+    limit = 2 * IN_PLACE_FROM_BYTES
+    body = Body(ByteBudget(limit), limit, POOL, memory)
+    messages = [part(b"a" * 10, more=True), part(b"b" * (IN_PLACE_FROM_BYTES - 10)) if is_whole else GONE]
+    receive = receive_of(*messages)
+    task = asyncio.current_task()
+    assert task is not None
+    headers = {b"content-length": str(IN_PLACE_FROM_BYTES).encode()}
+    with nullcontext() if is_whole else pytest.raises(ClientGone):
+        assert len(await body.read(headers, receive, Watched(receive, task, 0))) == IN_PLACE_FROM_BYTES
+    assert memory.taken == [IN_PLACE_FROM_BYTES + HOST_ALIGNMENT_BYTES]
+    assert memory.released == []
+    body.close()
+    body.close()
+    assert memory.released == memory.taken

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message
 
 from service.api import watchdog as watchdog_module
-from service.api.body import Body, ByteBudget
+from service.api.body import Body, ByteBudget, OwnMemory
 from service.api.watchdog import LISTEN_AFTER_NS, Watchdog, Watched
 from service.batching.batcher import Batcher
 from service.batching.pending import Pending
@@ -101,7 +101,7 @@ async def test_a_slow_body_is_cut_off_once_and_becomes_a_timeout(watchdog: Watch
     async def request() -> None:
         watched = watchdog.sign_in(silence, clock())
         client.append(watched)
-        body = Body(budget, 100, ThreadPoolExecutor(1))
+        body = Body(budget, 100, ThreadPoolExecutor(1), OwnMemory())
         try:
             await body.read({b"content-length": b"10"}, silence, watched)
         finally:
