@@ -133,13 +133,13 @@ class Session:
             await client.open(connections if step.concurrency is not None else min(16, connections))
 
             async def run(window: Window) -> StepRun:
-                with _no_collections():
-                    loop = LoadLoop(client, clock, messages, window, check, step.seed + share.index)
-                    if offsets_ns is None:
-                        return await loop.closed(connections)
-                    return await loop.open(offsets_ns[share.index :: share.count])
+                loop = LoadLoop(client, clock, messages, window, check, step.seed + share.index)
+                if offsets_ns is None:
+                    return await loop.closed(connections)
+                return await loop.open(offsets_ns[share.index :: share.count])
 
-            yield run
+            with _no_collections():
+                yield run
 
     @contextlib.asynccontextmanager
     async def _payloads(self, client: Client, job: StepJob) -> AsyncIterator[list[Payload]]:
@@ -201,7 +201,10 @@ def _words(answer: Answer) -> str:
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """No garbage collection while the clock runs: a full one over all records would be reported as latency."""
+    """No garbage collection while the clock runs: a full one over all records would be reported as latency.
+
+    Entered before the window is chosen: the collection that it begins with may take longer than the whole window.
+    """
     gc.collect()
     gc.disable()
     try:

@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
 
 def test_a_closed_loop_writes_its_figures(url: str, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    arguments = ["m", "--url", url, "--concurrency", "2", "--rows", "1,2", "--json", str(path), *SHORT]
+    arguments = ["m", "--url", url, "--concurrency", "2", "--rows", "1,2", "--json", str(path), "--duration", "0.5"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "closed c=2" in result.output

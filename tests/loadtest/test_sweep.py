@@ -19,7 +19,7 @@ from loadtest.usage import ProcessLoad
 from loadtest.watch import Watch
 from tests.loadtest.tiny_server import TinyServer, inference_server
 
-SHORT = Step(concurrency=2, duration_s=0.1, warm_up_s=0.02, grace_s=1.0)
+SHORT = Step(concurrency=2, duration_s=0.5, warm_up_s=0.02, grace_s=10.0)
 
 
 @pytest.mark.parametrize(
