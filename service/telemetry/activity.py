@@ -72,7 +72,11 @@ class Occupancy:
     def take_back(self, since_ns: int, at_ns: int) -> None:
         """One that entered at `since_ns` leaves at `at_ns`, and its stay does not count."""
         self.leave(at_ns)
-        self._area_ns -= at_ns - since_ns
+        self.forget(at_ns - since_ns)
+
+    def forget(self, duration_ns: int) -> None:
+        """So much of the time that was spent inside, of stays that have ended, does not count."""
+        self._area_ns -= duration_ns
 
     def marks(self, now_ns: int) -> OccupancyMarks:
         """The integrals up to `now_ns`."""

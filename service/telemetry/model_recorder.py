@@ -84,10 +84,23 @@ class ModelRecorder(Protocol):
         """
 
 
+class PackedRecorder(Protocol):
+    """Where requests of one model version are recorded that another process answered; on the event loop alone."""
+
+    def record_packed(self, rows: bytes) -> None:
+        """Counts requests that were answered with 200, each a packed `REQUEST_ROW`."""
+
+    def record_failure(self, reason: str) -> None:
+        """Counts a request that failed or was refused, as `ModelRecorder.record_failure`."""
+
+
 class NullModelRecorder:
     """A `ModelRecorder` that records nothing: metrics are off."""
 
     def record_request(self, timings: StageTimings, rows: int, facts: RequestFacts = NO_FACTS) -> None:
+        """Does nothing."""
+
+    def record_packed(self, rows: bytes) -> None:
         """Does nothing."""
 
     def record_failure(self, reason: str) -> None:
@@ -134,6 +147,12 @@ class BufferedModelRecorder:
         buffer = self._request_buffer
         buffer.extend(_pack_request(*timings, *facts, rows))
         if len(buffer) >= _MAX_REQUEST_BYTES:
+            self._fold_unless_folding()
+
+    def record_packed(self, rows: bytes) -> None:
+        """See `PackedRecorder`."""
+        self._request_buffer.extend(rows)
+        if len(self._request_buffer) >= _MAX_REQUEST_BYTES:
             self._fold_unless_folding()
 
     def record_failure(self, reason: str) -> None:

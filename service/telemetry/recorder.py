@@ -17,7 +17,7 @@ from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.metrics import INTERNAL, LATENCY_BOUNDS_NS, REASONS
-from service.telemetry.model_recorder import BufferedModelRecorder, ModelRecorder, NullModelRecorder
+from service.telemetry.model_recorder import BufferedModelRecorder, ModelRecorder, NullModelRecorder, PackedRecorder
 from service.telemetry.statistics import ModelStatistics
 from service.units import NS_PER_MS
 
@@ -81,6 +81,11 @@ class Recorder:
             if key not in self._models:
                 self._models[key] = BufferedModelRecorder(name, version, self._clock_unix_ms)
             return self._models[key]
+
+    def find_model(self, name: str, version: str) -> PackedRecorder | None:
+        """The recorder of a model version that is or was loaded; None if it never was."""
+        with self._models_lock:
+            return self._models.get((name, version))
 
     def forget(self, name: str, version: str) -> None:
         """Shows no gauges for a model version that was unloaded; its counters remain. Does nothing if unknown.
@@ -167,6 +172,10 @@ class NullRecorder(Recorder):
 
     def for_model(self, name: str, version: str, gauges: ModelGauges) -> ModelRecorder:
         """A recorder that records nothing."""
+        return self._model
+
+    def find_model(self, name: str, version: str) -> PackedRecorder | None:
+        """Likewise."""
         return self._model
 
     def forget(self, name: str, version: str) -> None:

@@ -16,6 +16,9 @@ from service.transport.wire import Frame, FrameReader, Malformed
 class Receiver(Protocol):
     """Whoever a channel is for. On the event loop."""
 
+    def opened(self, channel: Channel) -> None:
+        """The channel has begun; called once, before everything else."""
+
     def received(self, frames: Sequence[Frame]) -> None:
         """Frames have come, in their order; at least one.
 
@@ -68,6 +71,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._can_write.set()
+        self._receiver.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""

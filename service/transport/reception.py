@@ -1,0 +1,58 @@
+"""Where front ends come in: every connection becomes a session, and each region belongs to one of them at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from service.requests import Clock
+from service.telemetry.recorder import Recorder
+from service.transport.channel import Channel, Forwarding
+from service.transport.publish import Publisher
+from service.transport.session import Session, SessionTools
+from service.transport.wire import Malformed
+
+
+class Reception:
+    """Makes sessions; `connect` is the protocol factory of `loop.create_unix_server`. On the event loop.
+
+    Args:
+        regions: the front ends' parts of the shared memory, by index: each uint8, one dimension.
+        publisher: knows the models.
+        recorder: takes what front ends count.
+        make_forwarding: makes the engine's side of forwarded ASGI calls for a channel.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        regions: Sequence[memoryview],
+        publisher: Publisher,
+        recorder: Recorder,
+        make_forwarding: Callable[[Channel], Forwarding],
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self._regions = regions
+        self._holders: dict[int, Session] = {}
+        self._sessions: set[Session] = set()
+        self._tools = SessionTools(
+            publisher=publisher, recorder=recorder, regions=self, make_forwarding=make_forwarding, clock=clock
+        )
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """Those that have a region: their front ends are connected, or something of theirs still runs."""
+        return tuple(self._holders.values())
+
+    def connect(self) -> Channel:
+        """A front end connects."""
+        return Channel(Session(self._tools))
+
+    async def enter(self, session: Session, index: int) -> memoryview:
+        """The region of a front end; see `session.Regions`."""
+        if not 0 <= index < len(self._regions):
+            raise Malformed(f"region {index} is asked for, there are {len(self._regions)}")
+        while (holder := self._holders.get(index)) is not None and not holder.ended.is_set():
+            await holder.ended.wait()
+        self._holders[index] = session
+        return self._regions[index]
