@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,28 +21,22 @@ from service.api.admin import repository_router, settings_router
 from service.api.body import ByteBudget, OwnMemory
 from service.api.diagnose import Diagnoser, diagnose_router
 from service.api.diagnose_probes import probes_router
-from service.api.endpoint import Inference, InferenceEndpoint
-from service.api.errors import ErrorBoundary, install_error_handlers
+from service.api.errors import install_error_handlers
 from service.api.gate import ApiKeyGate, ApiKeys
 from service.api.index import index_router
-from service.api.infer import Infer
 from service.api.metrics import metrics_router
 from service.api.model_sources import ModelSources
 from service.api.oip_metadata import metadata_router
 from service.api.openapi import install_openapi
 from service.api.page.assets import load_assets
 from service.api.page.front import PageFront
-from service.api.predict import MediaThreads, Predict
 from service.api.probe_subjects import Machine, Probing
 from service.api.shared_memory import shared_memory_router
-from service.api.stream import StreamEndpoint
-from service.api.stream_header import StreamLimits
-from service.api.stream_session import Streams
-from service.api.watchdog import Watchdog
 from service.backends import machine_peaks, marked, open_backend, open_reference, pci_bus_id
 from service.batching.batcher import OnDeviceLost
 from service.cards import ModelCard
 from service.errors import DeviceError, ServiceError
+from service.inference_front import InferenceFront
 from service.machine import usable_cores
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import compose_task, create_task
@@ -61,8 +53,6 @@ from service.telemetry.host_sampler import HostSampler
 from service.telemetry.loop_lag import LoopLagSampler
 from service.telemetry.recorder import NullRecorder, Recorder
 from service.telemetry.snapshot_probes import Peaks
-
-MAX_PREPARING_PER_THREAD = 128
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +129,21 @@ class Watch:
         self._gpus.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The whole server, wired.
+
+    Attributes:
+        app: as an ASGI application.
+        registry: its models.
+        recorder: its figures.
+    """
+
+    app: FastAPI
+    registry: Registry
+    recorder: Recorder
+
+
 def create_app(
     settings: Settings,
     *,
@@ -148,7 +153,27 @@ def create_app(
     on_device_lost: OnDeviceLost = _log_loss,
     budget: ByteBudget | None = None,
 ) -> FastAPI:
-    """The whole server as an ASGI application.
+    """The whole server as an ASGI application; see `compose_server`."""
+    return compose_server(
+        settings,
+        on_progress=on_progress,
+        on_started=on_started,
+        build_plan=build_plan,
+        on_device_lost=on_device_lost,
+        budget=budget,
+    ).app
+
+
+def compose_server(
+    settings: Settings,
+    *,
+    on_progress: OnProgress,
+    on_started: OnStarted,
+    build_plan: BuildPlan | None = None,
+    on_device_lost: OnDeviceLost = _log_loss,
+    budget: ByteBudget | None = None,
+) -> Composition:
+    """The whole server: its application, and what a process that has front ends apart needs beside it.
 
     Its lifespan begins to load the models and returns: the port opens at once, and `/v2/health/ready` turns to 200
     when all are warm. At its end it finishes the accepted requests and frees the models.
@@ -174,12 +199,13 @@ def create_app(
         on_progress=on_progress,
         needs_all=settings.exit_on_error,
     )
-    media_threads = MediaThreads(
-        ThreadPoolExecutor(threads, thread_name_prefix="media"),
-        ThreadPoolExecutor(threads, thread_name_prefix="answers"),
-        max_beginning=threads * MAX_PREPARING_PER_THREAD,
+    front = InferenceFront.create(
+        settings,
+        registry,
+        recorder,
+        budget=budget or ByteBudget(settings.max_in_flight_bytes),
+        memory=OwnMemory(),
     )
-    codec_pool = ThreadPoolExecutor(threads, thread_name_prefix="codec")
     watch = Watch(settings, registry, recorder, gpus)
     probing = _probing(settings, registry, recorder)
 
@@ -197,26 +223,19 @@ def create_app(
         await probing.stop()
         await registry.stop()
         watch.stop()
-        media_threads.beginning.shutdown()
-        media_threads.finishing.shutdown()
-        codec_pool.shutdown()
+        front.close()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
     _include_diagnosis(app, settings, watch, probing)
     install_error_handlers(app, overload_status=settings.overload_status)
-    predict = Predict(media_threads, time.monotonic_ns)
-    inference = _inference(settings, registry, recorder, predict, codec_pool)
-    if budget is not None:
-        inference = replace(inference, budget=budget)
-    streams = _streams(settings, inference, predict)
-    app.put_in_front(lambda inner: ErrorBoundary(InferenceEndpoint(StreamEndpoint(inner, streams), inference)))
+    app.put_in_front(front.before)
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
     app.put_in_front(partial(PageFront, assets=load_assets(), has_report=watch.history is not None))
     install_openapi(app, keys_enabled=keys.is_enabled)
-    return app
+    return Composition(app, registry, recorder)
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:
@@ -288,42 +307,6 @@ def _include_diagnosis(app: FastAPI, settings: Settings, watch: Watch, probing: 
     app.include_router(diagnose_router(Diagnoser(watch.history, surroundings)))
     enabled, timeout_s = settings.probes_enabled, settings.body_timeout_s
     app.include_router(probes_router(runner, probing.subjects, is_enabled=enabled, body_timeout_s=timeout_s))
-
-
-def _inference(
-    settings: Settings, registry: Registry, recorder: Recorder, predict: Predict, codec_pool: ThreadPoolExecutor
-) -> Inference:
-    clock = time.monotonic_ns
-    return Inference(
-        registry=registry,
-        recorder=recorder,
-        handlers={"infer": Infer(clock), "predict": predict},
-        budget=ByteBudget(settings.max_in_flight_bytes),
-        memory=OwnMemory(),
-        codec_pool=codec_pool,
-        watchdog=Watchdog(body_timeout_s=settings.body_timeout_s, clock=clock),
-        max_body_bytes=settings.max_body_bytes,
-        overload_status=settings.overload_status,
-        server_timing_enabled=settings.server_timing_enabled,
-        clock=clock,
-    )
-
-
-def _streams(settings: Settings, inference: Inference, predict: Predict) -> Streams:
-    return Streams(
-        registry=inference.registry,
-        recorder=inference.recorder,
-        predict=predict,
-        budget=inference.budget,
-        limits=StreamLimits(
-            max_in_flight=settings.max_stream_in_flight,
-            max_frame_bytes=settings.max_body_bytes,
-            max_image_pixels=settings.max_image_pixels,
-        ),
-        header_timeout_s=settings.body_timeout_s,
-        overload_status=settings.overload_status,
-        clock=inference.clock,
-    )
 
 
 def _include_routes(app: FastAPI, settings: Settings, registry: Registry, recorder: Recorder) -> None:

@@ -93,17 +93,17 @@ def serve(
     repository: Annotated[Path | None, typer.Option(help="Folder of the model repository.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    frontends: Annotated[int | None, typer.Option(help="Processes that talk HTTP, apart from the models.")] = None,
 ) -> None:
     """Serve a model repository over HTTP. Every INFERLANE_* variable is a setting; options come before them."""
-    from service.server import run_server  # noqa: PLC0415
+    from service.processes.serve import serve as run  # noqa: PLC0415
 
-    settings = _settings(repository=repository, host=host, port=port)
-    build_plan = None
-    if settings.build_plans_enabled:
-        from engines.plan_builder import PlanBuilder  # noqa: PLC0415
+    settings = _settings(repository=repository, host=host, port=port, frontends=frontends)
+    if not settings.build_plans_enabled:
+        raise typer.Exit(run(settings, make_builder=None))
+    from engines.plan_builder import PlanBuilder  # noqa: PLC0415
 
-        build_plan = PlanBuilder()
-    raise typer.Exit(run_server(settings, build_plan=build_plan))
+    raise typer.Exit(run(settings, make_builder=PlanBuilder))
 
 
 @app.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import importlib.util
 import logging
 import math
 import os
@@ -142,30 +144,29 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
         settings: of the server.
         build_plan: builds plans that are missing; without it a model is served from what its folder holds.
     """
-    console = _logging_console(settings.log_level)
+    console = logging_console(settings.log_level)
     try:
-        listener = _listen(settings.host, settings.port)
+        listener = listen(settings.host, settings.port)
     except OSError as error:
-        place = f"{_bracketed(settings.host)}:{settings.port}"
-        _say(console, f"cannot listen on {place}: {error.strerror}; choose another with --host or --port")
+        say_taken(console, settings, error)
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    url = _url(settings.host, listener.getsockname()[1])
+    url = server_url(settings.host, listener.getsockname()[1])
     progress = StartupProgress(console)
 
     def on_started(failures: Mapping[str, ServiceError]) -> None:
         progress.close()
         for name, error in failures.items():
-            _say(console, (f"{name}: ", "red"), error.message)
+            say(console, (f"{name}: ", "red"), error.message)
         if failures and settings.exit_on_error:
             server.has_failed = server.should_exit = True
             return
         gc.freeze()  # what start-up made stays for good: the collector need not look at it again
-        _say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
+        say_ready(console, url)
 
     def on_device_lost(error: DeviceError) -> None:
         progress.close()
-        _say(console, ("the GPU is lost to this process, which ends; start it again. ", "red"), error.message)
+        say(console, ("the GPU is lost to this process, which ends; start it again. ", "red"), error.message)
         server.lose_device()
 
     budget = ByteBudget(settings.max_in_flight_bytes)
@@ -177,18 +178,18 @@ def run_server(settings: Settings, *, build_plan: BuildPlan | None = None) -> in
         on_device_lost=on_device_lost,
         budget=budget,
     )
-    server = InferlaneServer(_config(app, settings, _raised_file_limit(), budget))
-    _ignore_signals()
+    server = InferlaneServer(server_config(app, settings, raised_file_limit(), budget))
+    ignore_signals()
     server.run(sockets=[listener])
     if server.has_lost_device:
         logging.shutdown()
         os._exit(DEVICE_LOST_STATUS)
     if not server.has_failed:
-        _say(console, "stopped")
+        say(console, "stopped")
     return 0 if server.started and not server.has_failed else 1
 
 
-def _logging_console(level: str) -> Console:
+def logging_console(level: str) -> Console:
     """Standard error, where the log goes too, so that lines do not break the progress bars."""
     console = Console(stderr=True)
     handler = RichHandler(console=console, show_path=False)
@@ -196,24 +197,54 @@ def _logging_console(level: str) -> Console:
     return console
 
 
-def _ignore_signals() -> None:
+def ignore_signals() -> None:
     """For the drain that a signal begins: uvicorn raises it once more, and the process must not end early."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 
 
-def _say(console: Console, *parts: str | tuple[str, str]) -> None:
+def say(console: Console, *parts: str | tuple[str, str]) -> None:
     """Prints text and (text, style); never as markup, for which addresses and messages in brackets would be taken."""
     console.print(Text.assemble(*parts), soft_wrap=True)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def say_ready(console: Console, url: str) -> None:
+    """The word that the server is ready, and where."""
+    say(console, f"Inferlane {service.__version__} is ready at ", (url, "bold"), f" (API: {url}/docs)")
+
+
+def say_taken(console: Console, settings: Settings, error: OSError) -> None:
+    """Why the server cannot listen where it should."""
+    place = f"{_bracketed(settings.host)}:{settings.port}"
+    say(console, f"cannot listen on {place}: {error.strerror}; choose another with --host or --port")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A loop as uvicorn runs its own on: the fast one, where it is installed."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    import uvloop  # noqa: PLC0415
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A socket that listens; where others shall share its port, one that only holds it for them.
+
+    Raises:
+        OSError: somebody has the port, or the address is none of this machine's.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        if is_shared:
+            _check_free(family, host, port)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        if not is_shared:
+            listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
@@ -221,7 +252,15 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url(host: str, port: int) -> str:
+def _check_free(family: socket.AddressFamily, host: str, port: int) -> None:
+    """With SO_REUSEPORT another server's port could be joined; without it, it is refused."""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+
+
+def server_url(host: str, port: int) -> str:
+    """Where clients on this machine reach the server."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{_bracketed(reachable)}:{port}"
 
@@ -230,7 +269,8 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _config(app: object, settings: Settings, max_files: int, budget: ByteBudget) -> uvicorn.Config:
+def server_config(app: object, settings: Settings, max_files: int, budget: ByteBudget) -> uvicorn.Config:
+    """How uvicorn runs an application for clients that nobody trusts; `max_files` may be open at once."""
     limits = ConnectionLimits(
         body_timeout_s=settings.body_timeout_s,
         send_timeout_s=settings.send_timeout_s,
@@ -258,7 +298,7 @@ def _config(app: object, settings: Settings, max_files: int, budget: ByteBudget)
     )
 
 
-def _raised_file_limit() -> int:
+def raised_file_limit() -> int:
     """The most files that the process may have open, after it has asked for as many as it is allowed to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

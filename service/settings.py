@@ -40,6 +40,18 @@ class Settings(BaseSettings):
     repository: Path = Field(Path("models"), description="Folder of the model repository.")
     host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    frontends: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Processes that read and answer HTTP, apart from the one that runs the models; 0 does both in one.",
+    )
+    arena_bytes: int = Field(
+        1 << 30,
+        ge=1 << 20,
+        description="Memory that front ends share with the engine, all together: bodies, tensors and results of their "
+        "requests lie there.",
+    )
     models: tuple[str, ...] | None = Field(
         None, description="Models to load at start-up, as a JSON list; all of the repository's by default."
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from service.transport.wire import Frame, FrameReader, Malformed
 
@@ -67,8 +67,7 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        assert isinstance(transport, asyncio.Transport), "frames travel on streams"
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
         self._loop = asyncio.get_running_loop()
         self._can_write.set()
         self._receiver.opened(self)

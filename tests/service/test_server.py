@@ -33,12 +33,12 @@ from service.server import (
     RESERVED_FILES,
     SWITCH_INTERVAL_S,
     _affordable_connections,
-    _config,
-    _listen,
-    _raised_file_limit,
-    _say,
-    _url,
+    listen,
+    raised_file_limit,
     run_server,
+    say,
+    server_config,
+    server_url,
 )
 from service.settings import Settings
 from service.websocket.protocol import Bounds
@@ -63,18 +63,18 @@ MANY_FILES = 1 << 20
     ],
 )
 def test_url(host: str, url: str) -> None:
-    assert _url(host, 80) == url
+    assert server_url(host, 80) == url
 
 
 @pytest.mark.parametrize("text", ["http://[fe80::1]:80", "pip install 'inferlane[cpu]'", "[/b]", "x" * 300])
 def test_what_is_said_is_never_taken_for_markup_or_broken(text: str) -> None:
     console = Console(file=io.StringIO(), width=80)
-    _say(console, ("m: ", "red"), text)
+    say(console, ("m: ", "red"), text)
     assert console.file.getvalue() == f"m: {text}\n"  # type: ignore[attr-defined]
 
 
 def test_port_0_takes_a_free_one() -> None:
-    with _listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
         assert listener.getsockname()[1] > 0
         with socket.create_connection(listener.getsockname(), timeout=10):
             pass
@@ -82,7 +82,7 @@ def test_port_0_takes_a_free_one() -> None:
 
 def test_ipv6() -> None:
     try:
-        listener = _listen("::1", 0)
+        listener = listen("::1", 0)
     except OSError as error:
         pytest.skip(f"needs IPv6: {error.strerror}")
     with listener:
@@ -92,21 +92,21 @@ def test_ipv6() -> None:
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("192.0.2.1", 0)])
 def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
     """The port of another server, an address of another machine; no socket is left behind."""
-    with _listen("127.0.0.1", 0) as other, pytest.raises(OSError, match=r"\S"):
-        _listen(host, other.getsockname()[1] if port is None else port)
+    with listen("127.0.0.1", 0) as other, pytest.raises(OSError, match=r"\S"):
+        listen(host, other.getsockname()[1] if port is None else port)
 
 
 @pytest.mark.parametrize(("drain_timeout_s", "uvicorn_s"), [(0, 0), (0.2, 1), (30, 30), (30.5, 31)])
-def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
+def test_uvicorn_waits_as_long_as_the_settingssay(drain_timeout_s: float, uvicorn_s: int) -> None:
     """None would be for ever."""
-    made = _config(None, Settings(drain_timeout_s=drain_timeout_s), MANY_FILES, ByteBudget(1))
+    made = server_config(None, Settings(drain_timeout_s=drain_timeout_s), MANY_FILES, ByteBudget(1))
     assert made.timeout_graceful_shutdown == uvicorn_s
 
 
-def test_connections_are_bounded_as_the_settings_say() -> None:
+def test_connections_are_bounded_as_the_settingssay() -> None:
     settings = Settings(body_timeout_s=2, send_timeout_s=3, max_connections=5, overload_status=429, max_body_bytes=1024)
     budget = ByteBudget(1)
-    made = _config(None, settings, MANY_FILES, budget).http
+    made = server_config(None, settings, MANY_FILES, budget).http
     assert isinstance(made, partial)
     assert made.func is GuardedProtocol
     assert made.args == (ConnectionLimits(2, 3, 5, 429, Bounds(2, 3, 1024, budget)),)
@@ -135,7 +135,7 @@ def test_no_more_connections_than_open_files_allow(
 def test_the_process_opens_as_many_files_as_it_is_allowed_to() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-    assert _raised_file_limit() == hard
+    assert raised_file_limit() == hard
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 
 
@@ -201,7 +201,7 @@ def test_a_port_of_another_ends_it_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(server_module, "create_app", None)
-    with _listen("127.0.0.1", 0) as other:
+    with listen("127.0.0.1", 0) as other:
         port = other.getsockname()[1]
         assert run_server(Settings(repository=tmp_path, port=port)) == 1
     assert capsys.readouterr().err.startswith(f"cannot listen on 127.0.0.1:{port}: Address already in use; ")
@@ -218,7 +218,7 @@ def serve(*options: str, code: str = "", **settings: object) -> subprocess.Compl
 
 @pytest.mark.e2e
 def test_a_port_that_is_taken_is_one_message_and_exit_status_1(tmp_path: Path) -> None:
-    with _listen("127.0.0.1", 0) as other:
+    with listen("127.0.0.1", 0) as other:
         port = other.getsockname()[1]
         ended = serve("--repository", str(tmp_path), "--port", str(port))
     assert ended.returncode == 1
