@@ -223,6 +223,7 @@ class Registry:
             self._recorder.forget(name, served.spec.version)
             await asyncio.shield(self._begin_to_retire(served, self._recompose(name)))
             self._catalogue.explain(IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded"))
+            await self._audience.informed()
 
     def lose_device(self, error: DeviceError) -> None:
         """Turns not ready and ends every request of every model, for no lane can be relied on.

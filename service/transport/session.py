@@ -172,7 +172,7 @@ class Session:
         if not isinstance(model, ServedModel):
             self._send(pack_failed(submit.number, ShuttingDown("the model is being replaced; send the request again")))
             return
-        request = _to_request(submit, inline, region, model.spec)
+        request = _to_request(submit, inline, region.toreadonly(), model.spec)
         try:
             item = model.batcher.submit(request)
         except ServiceError as error:
