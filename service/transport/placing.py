@@ -134,6 +134,8 @@ def take_up(
 def _from_region(region: memoryview, offset: int, nbytes: int, shape: tuple[int, ...], tensor: TensorSpec) -> HostArray:
     if tensor.dtype is DType.BYTES:
         raise Malformed(f"tensor '{tensor.name}' is BYTES, which travel inline alone")
+    if offset < 0:
+        raise Malformed(f"tensor '{tensor.name}' lies at {offset}")  # NumPy would read before the region
     try:
         array: HostArray = np.ndarray(shape, tensor.dtype.numpy, region, offset)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
