@@ -207,7 +207,8 @@ def _print(title: str, reports: Sequence[StepReport]) -> None:
         for text in report.verdict.evidence if report.verdict is not None else ():
             console.print(f"{report.title}: {text}", markup=False, highlight=False)
         for label, error in report.summary.errors.items():
-            console.print(f"{report.title}: {label}: {error.example}", markup=False, highlight=False)
+            said = f": {error.example}" if error.example not in {"", label} else ""
+            console.print(f"{report.title}: {error.count} x {label}{said}", markup=False, highlight=False)
 
 
 def _about(url: str, model: str, processes: int) -> dict[str, object]:

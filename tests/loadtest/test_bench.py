@@ -12,6 +12,12 @@ import typer
 from typer.testing import CliRunner
 
 from loadtest import bench
+from loadtest.figures import summarise
+from loadtest.loops import StepRun
+from loadtest.records import Failure
+from loadtest.report import StepReport
+from loadtest.scenario import Step
+from tests.loadtest.test_figures import WINDOW, record
 from tests.loadtest.tiny_server import Reply, Request, in_thread, inference_server, reply
 
 app = typer.Typer()
@@ -127,6 +133,15 @@ def test_failed_requests_are_told_by_the_exit_status() -> None:
     assert result.exit_code == 1
     assert "http 503" in result.output
     assert "queue full" in result.output
+
+
+def test_a_failure_that_says_no_more_than_its_label_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    records = [record(200, 300, Failure.UNANSWERED, status=0), record(200, 210, Failure.STATUS, status=503)]
+    examples = {"unanswered at the end": "unanswered at the end", "http 503": "queue full"}
+    summary = summarise(StepRun(WINDOW, records, examples))
+    bench._print("m", [StepReport(Step(concurrency=1), None, summary)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["closed c=1: 1 x http 503: queue full", "closed c=1: 1 x unanswered at the end"]
 
 
 @pytest.mark.parametrize(

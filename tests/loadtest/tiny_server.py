@@ -52,8 +52,12 @@ class TinyServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # A client that was killed while it connected has left a connection that is still to be accepted: it becomes
+        # known within so many turns, and asyncio loses it if the server is closed in between.
+        for _ in range(5):
+            await asyncio.sleep(0)
         self._server.close()
-        for _ in range(5):  # a connection that is just being accepted becomes known within so many turns
+        for _ in range(5):
             await asyncio.sleep(0)
         self.hang_up()
         for task in self._tasks:
