@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 
 from service.app import Composition, compose_server
 from service.errors import DeviceError, ServiceError
@@ -85,7 +84,12 @@ class Engine:
         regions = [memory.region(index, settings.frontends).data for index in range(settings.frontends)]
         publisher = Publisher(composed.registry.catalogue)
         composed.registry.tell(publisher)
-        reception = Reception(regions, publisher, composed.recorder, partial(EngineForwarding, composed.app))
+        reception = Reception(
+            regions,
+            publisher,
+            composed.recorder,
+            lambda channel: EngineForwarding(composed.app, reception.settle, channel),
+        )
         async with composed.app.router.lifespan_context(composed.app):
             await self._serve(composed, reception)
         memory.close()

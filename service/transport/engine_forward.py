@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message
@@ -92,11 +93,13 @@ class EngineForwarding:
 
     Args:
         app: answers them.
+        settle: lets the figures, which calls may ask for, become those of this moment.
         channel: to the front end.
     """
 
-    def __init__(self, app: ASGIApp, channel: Channel) -> None:
+    def __init__(self, app: ASGIApp, settle: Callable[[], Awaitable[None]], channel: Channel) -> None:
         self._app = app
+        self._settle = settle
         self._channel = channel
         self._calls: dict[int, _Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,6 +137,7 @@ class EngineForwarding:
 
     async def _run(self, number: int, call: _Call, scope: dict[str, Any]) -> None:
         try:
+            await self._settle()
             await self._app(scope, call.receive, call.send)
         except Exception:
             _log.exception("a forwarded call of %s failed", scope.get("path"))

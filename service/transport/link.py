@@ -18,7 +18,7 @@ from service.transport.mirror import Mirror
 from service.transport.objects import Hello, Known, PublishedCatalogue, Welcome, pack_object, unpack_object
 from service.transport.remote_recorder import SEND_INTERVAL_S, RemoteRecorder
 from service.transport.remote_requests import RemoteRequests
-from service.transport.wire import Frame, Kind, Malformed
+from service.transport.wire import Frame, Kind, Malformed, pack_frame
 
 LEAST_DELAY_S = 0.02
 MOST_DELAY_S = 0.5
@@ -97,6 +97,11 @@ class Link:
         if self._channel is not None and self.is_up and (records := self._tools.recorder.take()) is not None:
             self._channel.send(pack_object(Kind.RECORDS, records))
 
+    def _count(self) -> None:
+        self.send_records()
+        if self._channel is not None:
+            self._channel.send(pack_frame(Kind.COUNTED))
+
     def opened(self, channel: Channel) -> None:
         """See `Receiver`."""
         self._channel = channel
@@ -114,6 +119,8 @@ class Link:
                 self._forwarding.received(payload)
             elif kind is Kind.CATALOGUE:
                 self._follow(unpack_object(payload, PublishedCatalogue))
+            elif kind is Kind.COUNT:
+                self._count()
             elif kind is Kind.WELCOME:
                 unpack_object(payload, Welcome)
                 self._begin()

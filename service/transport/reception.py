@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,9 @@ from service.transport.channel import Channel, Forwarding
 from service.transport.publish import Publisher
 from service.transport.session import Session, SessionTools
 from service.transport.wire import Malformed
+
+MAX_SETTLE_S = 0.1
+"""A front end that takes longer is as late with its answers, and its counts come with the next regular message."""
 
 
 class Reception:
@@ -47,6 +51,12 @@ class Reception:
     def connect(self) -> Channel:
         """A front end connects."""
         return Channel(Session(self._tools))
+
+    async def settle(self) -> None:
+        """Returns once the figures hold all that front ends have counted before; soon, if one of them does not say."""
+        asked = [session.count() for session in self._holders.values()]
+        if asked:
+            await asyncio.wait(asked, timeout=MAX_SETTLE_S)
 
     async def enter(self, session: Session, index: int) -> memoryview:
         """The region of a front end; see `session.Regions`."""

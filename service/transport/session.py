@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,7 @@ from service.transport.descriptors import (
 from service.transport.objects import Hello, Known, Records, Welcome, pack_object, unpack_object
 from service.transport.placing import input_specs, output_specs, place, take_up
 from service.transport.publish import Publisher
-from service.transport.wire import Frame, Kind, Malformed
+from service.transport.wire import Frame, Kind, Malformed, pack_frame
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Session:
         self._region: memoryview | None = None
         self._pending: dict[int, tuple[Batcher, Submitted]] = {}
         self._known = 0
+        self._asked: deque[asyncio.Future[None]] = deque()
         self._is_lost = False
         self.ended = asyncio.Event()
 
@@ -108,6 +110,21 @@ class Session:
         if self._channel is not None:
             self._channel.send(frame)
 
+    def count(self) -> asyncio.Future[None]:
+        """Asks the front end for what it has counted; done when that is added, or the front end is gone."""
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._region is None or self._channel is None or self._is_lost:
+            asked.set_result(None)
+        else:
+            self._asked.append(asked)
+            self._channel.send(pack_frame(Kind.COUNT))
+        return asked
+
+    def _counted(self) -> None:
+        if not self._asked:
+            raise Malformed("a front end has counted, and was not asked to")
+        _settle(self._asked.popleft())
+
     def opened(self, channel: Channel) -> None:
         """See `Receiver`."""
         self._channel = channel
@@ -125,6 +142,8 @@ class Session:
                 self._forwarding.received(payload)
             elif kind is Kind.RECORDS:
                 self._counting.count(unpack_object(payload, Records))
+            elif kind is Kind.COUNTED:
+                self._counted()
             elif kind is Kind.KNOWN:
                 self._known = unpack_object(payload, Known).serial
                 self._tools.publisher.heard()
@@ -140,6 +159,8 @@ class Session:
             self._forwarding.lost()
         self._tools.publisher.leave(self)
         self._counting.end(self._tools.clock())
+        while self._asked:
+            _settle(self._asked.popleft())
         for batcher, item in tuple(self._pending.values()):
             batcher.cancel(item)
         self._end_if_done()
@@ -260,3 +281,8 @@ def _to_request(submit: Submit, inline: memoryview, region: memoryview, spec: Mo
         stamps=stamps,
         form=form,
     )
+
+
+def _settle(asked: asyncio.Future[None]) -> None:
+    if not asked.done():  # whoever asked may have waited long enough
+        asked.set_result(None)

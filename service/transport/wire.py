@@ -41,6 +41,10 @@ class Kind(IntEnum):
     """Front end → engine: what it counted."""
     FORWARD = 10
     """Either: part of a call of the engine's ASGI application."""
+    COUNT = 11
+    """Engine → front end: send what you have counted, then `COUNTED`."""
+    COUNTED = 12
+    """Front end → engine: all that was counted before `COUNT` came has been sent."""
 
 
 _KINDS: dict[int, Kind] = {kind.value: kind for kind in Kind}

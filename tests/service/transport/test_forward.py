@@ -53,12 +53,16 @@ class Side:
         self.forwarding.lost()
 
 
+async def settled() -> None:
+    """Nothing is counted here."""
+
+
 class Pair:
     """A front end's application, and the channels between it and the engine's."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.forward = Forward(overload_status=503)
-        self.front, self.engine = Side(self._attach), Side(lambda channel: EngineForwarding(app, channel))
+        self.front, self.engine = Side(self._attach), Side(lambda channel: EngineForwarding(app, settled, channel))
         self.channels: list[Channel] = []
 
     def _attach(self, channel: Channel) -> Forward:
