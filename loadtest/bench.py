@@ -157,11 +157,15 @@ def main(  # noqa: PLR0913 - one parameter an option, as typer wants it
     _print(f"{model} at {serve or url}", reports)
     if json is not None and reports:
         json.write_bytes(report_json(reports, _about(url, model, processes)))
+    raise typer.Exit(_exit_status(reports, failure))
+
+
+def _exit_status(reports: Sequence[StepReport], failure: LoadTestError | None) -> int:
+    """2 for a failure, which is printed; 1 if a request failed."""
     if failure is not None:
         Console(stderr=True).print(f"error: {failure}", style="red", markup=False, highlight=False)
-        raise typer.Exit(2)
-    if any(report.summary.errors for report in reports):
-        raise typer.Exit(1)
+        return 2
+    return 1 if any(report.summary.errors for report in reports) else 0
 
 
 def _steps(scenario: Path | None, axes: Axes, defaults: Step) -> list[Step]:
