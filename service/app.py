@@ -137,11 +137,13 @@ class Composition:
         app: as an ASGI application.
         registry: its models.
         recorder: its figures.
+        loader: opens models.
     """
 
     app: FastAPI
     registry: Registry
     recorder: Recorder
+    loader: ModelLoader
 
 
 def create_app(
@@ -191,9 +193,10 @@ def compose_server(
     gpus = GpuSampler()
     recorder = _recorder(settings, gpus)
     threads = settings.resolved_cpu_threads
+    loader = _loader(settings, recorder, gpus, threads, build_plan if settings.build_plans_enabled else None)
     registry = Registry(
         settings.repository,
-        _loader(settings, recorder, gpus, threads, build_plan if settings.build_plans_enabled else None),
+        loader,
         recorder,
         drain_timeout_s=settings.drain_timeout_s,
         on_progress=on_progress,
@@ -235,7 +238,7 @@ def compose_server(
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
     app.put_in_front(partial(PageFront, assets=load_assets(), has_report=watch.history is not None))
     install_openapi(app, keys_enabled=keys.is_enabled)
-    return Composition(app, registry, recorder)
+    return Composition(app, registry, recorder, loader)
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:

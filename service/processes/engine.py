@@ -30,6 +30,7 @@ from service.transport.engine_forward import EngineForwarding
 from service.transport.memory import SharedMemory
 from service.transport.publish import Publisher
 from service.transport.reception import Reception
+from service.transport.registration import ArenaRegistration
 
 LOOK_S = 0.02
 MAX_WAIT_S = 10.0
@@ -82,6 +83,7 @@ class Engine:
         )
         memory = SharedMemory.attach(orders.arena_fd, settings.arena_bytes)
         regions = [memory.region(index, settings.frontends).data for index in range(settings.frontends)]
+        composed.loader.tell(ArenaRegistration(memory.region(0, 1)).opened)
         publisher = Publisher(composed.registry.catalogue)
         composed.registry.tell(publisher)
         reception = Reception(

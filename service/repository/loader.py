@@ -79,6 +79,11 @@ class ModelLoader:
         self._open_reference = open_reference
         self._compose_task = compose_task
         self._clock = clock
+        self._on_opened: Callable[[Backend], None] = lambda backend: None
+
+    def tell(self, on_opened: Callable[[Backend], None]) -> None:
+        """From now on `on_opened` is told of every backend before it is warmed, on the thread that opened it."""
+        self._on_opened = on_opened
 
     def compose(self, card: ModelCard, members: Mapping[str, ServedModel]) -> ComposedModel:
         """Makes a composed model of members that serve; at once, for nothing is opened or warmed.
@@ -149,6 +154,7 @@ class ModelLoader:
         backend = self._open_backend(load_card(opening.folder.path), opening.version, is_cut_off)
         batcher = Batcher(backend, on_device_lost=opening.on_device_lost)
         try:
+            self._on_opened(backend)
             task = self._make_task(backend.spec)
             start_up = StartUp(
                 backend,

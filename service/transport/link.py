@@ -65,6 +65,7 @@ class Link:
         self._latest: PublishedCatalogue | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._failures = 0
+        self._is_stopping = False
 
     @property
     def is_up(self) -> bool:
@@ -87,6 +88,7 @@ class Link:
 
     async def stop(self) -> None:
         """Sends what was counted and ends the connection; after `run` was cancelled."""
+        self._is_stopping = True
         self.send_records()
         if self._channel is not None:
             self._channel.close()
@@ -129,7 +131,7 @@ class Link:
 
     def lost(self, error: Exception | None) -> None:
         """See `Receiver`."""
-        if self.is_up:
+        if self.is_up and not self._is_stopping:
             _log.warning("the engine process is gone (%s); requests are refused until it is back", error or "it ended")
         if self._timer is not None:
             self._timer.cancel()

@@ -320,3 +320,13 @@ async def test_a_hundred_lives_of_a_real_model_leave_no_thread_and_no_memory(tmp
     assert max(counts[SETTLING_CYCLES:]) < max(counts[:SETTLING_CYCLES]) + 3
     assert sizes[-1] - sizes[SETTLING_CYCLES] < MAX_GROWTH_BYTES
     await registry.stop()
+
+
+async def test_whoever_asks_is_told_of_a_backend_before_it_is_warmed(tmp_path: Path) -> None:
+    backend = HeldBackend(make_spec(), clock=time.monotonic_ns, held=False)
+    bench = Bench(tmp_path, backend)
+    told: list[tuple[object, int]] = []
+    bench.loader.tell(lambda opened: told.append((opened, len(backend.warmed))))
+    await close(await bench.load())
+    assert told == [(backend, 0)]
+    assert backend.warmed
