@@ -10,9 +10,9 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 
-from service.buckets import Bucket
-from service.requests import NO_BATCH_FACTS, NO_FACTS, BatchFacts, BatchTimings, RequestFacts, StageTimings
+from service.requests import NO_FACTS, RequestFacts, StageTimings
 from service.telemetry.activity import Activity, Occupancy
+from service.telemetry.model_recorder import NullModelRecorder
 from service.telemetry.totals import REQUEST_ROW
 from service.transport.objects import ModelRecords, PublishedComposition, PublishedModel, Records
 
@@ -53,8 +53,8 @@ class NotedOccupancy(Occupancy):
         self.lost_ns += duration_ns
 
 
-class RemoteModelRecorder:
-    """A `ModelRecorder` of a model whose batches run elsewhere.
+class RemoteModelRecorder(NullModelRecorder):
+    """A `ModelRecorder` of a model whose batches run, and are recorded, elsewhere.
 
     Attributes:
         activity: what is noted of its requests here.
@@ -88,18 +88,6 @@ class RemoteModelRecorder:
     def record_failure(self, reason: str) -> None:
         """See `ModelRecorder`."""
         self._failures[reason] += 1
-
-    def record_batch(
-        self,
-        bucket: Bucket,
-        size: int,
-        request_count: int,
-        timings: BatchTimings,
-        lane_id: int,
-        facts: BatchFacts = NO_BATCH_FACTS,
-    ) -> None:
-        """Never called: batches run, and are recorded, in the engine process."""
-        raise AssertionError("no batch runs in a front end")
 
     def take(self) -> ModelRecords | None:
         """All since the last time; None where that is nothing."""

@@ -181,3 +181,8 @@ def request_of(*arrays: HostArray, outputs: tuple[int, ...] = (0,), **options: o
     return InferenceRequest(
         inputs=arrays, outputs=outputs, nbytes=sum(each.nbytes for each in arrays), stamps=stamps, **fields
     )
+
+
+def row(fill: float = 1.0, rows: int = 1) -> HostArray:
+    """The input of model `m`: so many rows, all of `fill`."""
+    return np.full((rows, 4), fill, np.float32)

@@ -11,25 +11,7 @@ from service.errors import ClientGone, DeadlineExceeded, ExecutionFailed, ModelN
 from service.tensors import DType, TensorSpec
 from tests.doubles.held_repository import HeldRepository, begun, until
 from tests.doubles.requests import make_media_request, make_media_spec, make_spec
-from tests.doubles.transport_bench import FAR_NS, REGION_BYTES, TransportBench, request_of
-
-
-def row(fill: float = 1.0, rows: int = 1):
-    return np.full((rows, 4), fill, np.float32)
-
-
-@pytest.fixture
-async def repository(tmp_path):
-    async with HeldRepository(tmp_path) as held:
-        held.add("m")
-        await held.registry.start(None)
-        yield held
-
-
-@pytest.fixture
-async def bench(repository):
-    async with TransportBench(repository.registry) as bench:
-        yield bench
+from tests.doubles.transport_bench import FAR_NS, REGION_BYTES, TransportBench, request_of, row
 
 
 async def test_a_request_is_answered_and_leaves_no_memory_behind(bench):

@@ -9,23 +9,8 @@ from service.transport.descriptors import pack_cancel
 from service.transport.link import LEAST_DELAY_S, MOST_DELAY_S, retry_delay_s
 from service.transport.objects import Hello, pack_object
 from service.transport.wire import Kind, pack_frame
-from tests.doubles.held_repository import HeldRepository, begun, submit, until
-from tests.doubles.transport_bench import TransportBench, request_of
-from tests.service.transport.test_end_to_end import row
-
-
-@pytest.fixture
-async def repository(tmp_path):
-    async with HeldRepository(tmp_path) as held:
-        held.add("m")
-        await held.registry.start(None)
-        yield held
-
-
-@pytest.fixture
-async def bench(repository):
-    async with TransportBench(repository.registry) as bench:
-        yield bench
+from tests.doubles.held_repository import begun, submit, until
+from tests.doubles.transport_bench import request_of, row
 
 
 async def test_what_a_vanished_front_end_left_waiting_leaves_the_queue(repository, bench):

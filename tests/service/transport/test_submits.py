@@ -1,12 +1,11 @@
 """Requests that no front end of ours would send end the session; those that come too late are told so."""
 
-import numpy as np
 import pytest
 
 from service.errors import ExecutionFailed, ShuttingDown
 from service.transport.descriptors import Placed, Submit, pack_submit
-from tests.doubles.held_repository import HeldRepository, begun, until
-from tests.doubles.transport_bench import FAR_NS, REGION_BYTES, TransportBench, request_of
+from tests.doubles.held_repository import begun, until
+from tests.doubles.transport_bench import FAR_NS, REGION_BYTES, request_of, row
 
 GOOD = Submit(
     number=1000,
@@ -26,20 +25,6 @@ GOOD = Submit(
     outputs=(0,),
     inputs=(Placed(0, 16, (1, 4)),),
 )
-
-
-@pytest.fixture
-async def repository(tmp_path):
-    async with HeldRepository(tmp_path) as held:
-        held.add("m")
-        await held.registry.start(None)
-        yield held
-
-
-@pytest.fixture
-async def bench(repository):
-    async with TransportBench(repository.registry) as bench:
-        yield bench
 
 
 @pytest.mark.parametrize(
@@ -64,14 +49,14 @@ async def test_a_request_that_is_none_of_ours_ends_the_session(repository, bench
     front_end.link._channel.send(pack_submit(GOOD._replace(**change), ()))
     await until(lambda: not front_end.link.is_up)
     assert len(repository.backends[0].batches) == batches
-    await other.submit(request_of(np.ones((1, 4), np.float32)))
+    await other.submit(request_of(row()))
 
 
 async def test_a_number_that_is_in_use_ends_the_session(repository, bench):
     front_end = await bench.front_end().serves("m")
     backend = repository.backends[0]
     repository.hold(backend)
-    future = front_end.submit(request_of(np.ones((1, 4), np.float32)))
+    future = front_end.submit(request_of(row()))
     await begun(backend)
     front_end.link._channel.send(pack_submit(GOOD._replace(number=1), ()))
     await until(lambda: not front_end.link.is_up)
@@ -84,7 +69,7 @@ async def test_a_model_that_is_there_no_more_asks_for_another_attempt(bench):
     model = front_end.mirror.get("m")
     model.batcher._number = 77
     with pytest.raises(ShuttingDown, match="send the request again"):
-        await model.batcher.submit(request_of(np.ones((1, 4), np.float32))).future
+        await model.batcher.submit(request_of(row())).future
     assert front_end.room.held_bytes == 0
 
 
@@ -97,5 +82,5 @@ async def test_outputs_that_cannot_cross_fail_their_request_alone(bench, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr("service.transport.session.pack_done", refuse)
         with pytest.raises(ExecutionFailed, match="too large"):
-            await front_end.submit(request_of(np.ones((1, 4), np.float32)))
-    await front_end.submit(request_of(np.ones((1, 4), np.float32)))
+            await front_end.submit(request_of(row()))
+    await front_end.submit(request_of(row()))
