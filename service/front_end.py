@@ -29,6 +29,9 @@ from service.transport.region import Region
 from service.transport.remote_recorder import RemoteRecorder
 from service.transport.remote_requests import RemoteRequests
 
+MAX_START_S = 5.0
+"""For the engine to tell what it serves, before connections are taken: they wait, instead of being refused."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -103,6 +106,8 @@ class FrontEnd:
         configure_opencv()
         self._lag.start()
         linking = asyncio.create_task(self._link.run())
+        with suppress(asyncio.TimeoutError):  # then it says by itself that there is no engine
+            await asyncio.wait_for(self._link.has_caught_up.wait(), MAX_START_S)
         yield
         linking.cancel()
         with suppress(asyncio.CancelledError):

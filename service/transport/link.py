@@ -52,6 +52,9 @@ class Link:
         path: of the engine's socket.
         region: index of this front end's region.
         tools: what it needs.
+
+    Attributes:
+        has_caught_up: set while this front end serves by what the engine has told it.
     """
 
     def __init__(self, path: Path, region: int, tools: LinkTools) -> None:
@@ -66,6 +69,7 @@ class Link:
         self._timer: asyncio.TimerHandle | None = None
         self._failures = 0
         self._is_stopping = False
+        self.has_caught_up = asyncio.Event()
 
     @property
     def is_up(self) -> bool:
@@ -139,6 +143,7 @@ class Link:
             self._following.cancel()
         forwarding, self._forwarding = self._forwarding, None
         self._channel = self._following = self._latest = None
+        self.has_caught_up.clear()
         self._tools.mirror.lose()
         self._tools.requests.lose()
         if forwarding is not None:
@@ -169,6 +174,7 @@ class Link:
                 await self._tools.mirror.follow(published)
                 if self._channel is not None:
                     self._channel.send(pack_object(Kind.KNOWN, Known(published.serial)))
+                    self.has_caught_up.set()
         except Exception:
             _log.exception("what the engine published cannot be served")
             if self._channel is not None:
