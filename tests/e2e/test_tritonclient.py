@@ -10,13 +10,20 @@ import tritonclient.http as httpclient
 import tritonclient.http.aio as aioclient
 from tritonclient.utils import InferenceServerException
 
-from tests.doubles.running_server import RunningServer
+from tests.doubles.running_server import RunningServer, StartServer, make_repository
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "two front ends"])
+def server(
+    request: pytest.FixtureRequest, start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> RunningServer:
+    return start_server(make_repository(tmp_path_factory.mktemp("repository")), frontends=request.param)
 
 
 @pytest.fixture
