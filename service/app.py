@@ -40,6 +40,7 @@ from service.inference_front import InferenceFront
 from service.machine import usable_cores
 from service.pipeline.decode import configure_opencv
 from service.pipeline.task import compose_task, create_task
+from service.probes.runner import ProbeRunner
 from service.repository.layout import VersionFolder
 from service.repository.loader import ModelLoader
 from service.repository.registry import Registry
@@ -96,19 +97,27 @@ class Watch:
         registry: the models.
         recorder: told of the event loop's lateness.
         gpus: the GPUs that models use.
+        runner: runs probes, in which a diagnosis looks at no traffic.
 
     Attributes:
         history: what a diagnosis looks back on; None where it is off, or nothing is recorded that it could look at.
     """
 
-    def __init__(self, settings: Settings, registry: Registry, recorder: Recorder, gpus: GpuSampler) -> None:
+    def __init__(
+        self, settings: Settings, registry: Registry, recorder: Recorder, gpus: GpuSampler, runner: ProbeRunner
+    ) -> None:
         self._lag = LoopLagSampler(recorder.record_loop_lag)
         self._gpus = gpus
         self._gpus_enabled = settings.metrics_enabled and settings.gpu_metrics_enabled
         self._host = HostSampler()
         self.history: History | None = None
         if settings.diagnosis_enabled and settings.metrics_enabled:
-            senses = Senses(loop_lag=recorder.loop_lag, host=self._host.counters, gpus=gpus.figures)
+            senses = Senses(
+                loop_lag=recorder.loop_lag,
+                host=self._host.counters,
+                gpus=gpus.figures,
+                experiments=runner.exclusive_runs,
+            )
             self.history = History(ModelSources(registry, recorder), senses, length_s=settings.diagnosis_history_s)
 
     def start(self) -> None:
@@ -209,8 +218,8 @@ def compose_server(
         budget=budget or ByteBudget(settings.max_in_flight_bytes),
         memory=OwnMemory(),
     )
-    watch = Watch(settings, registry, recorder, gpus)
     probing = _probing(settings, registry, recorder)
+    watch = Watch(settings, registry, recorder, gpus, probing.runner)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -54,6 +54,7 @@ def run_checks(snapshot: MetricsSnapshot, loads: Sequence[StationLoad]) -> tuple
         _request_count(snapshot),
         _clock_step(snapshot),
         _readiness(snapshot),
+        _experiments(snapshot),
         _stage_sum(snapshot),
         _little(snapshot),
         _utilisations(loads),
@@ -117,6 +118,19 @@ def _readiness(snapshot: MetricsSnapshot) -> Check:
         else f"the model was ready {seconds(ready_s)} before the window began",
         mend="take a window that begins later",
         evidence=Evidence("ready before the window", ready_s, "s", 0.0),
+    )
+
+
+def _experiments(snapshot: MetricsSnapshot) -> Check:
+    share = snapshot.window.experiment_share
+    if share is None:
+        return Check(name="experiments", is_passed=None, detail="whether probes ran was not recorded")
+    return Check(
+        name="experiments",
+        is_passed=share <= 0.0,
+        detail=f"exclusive probes held requests back, or sent their own, during {percent(share)} of the window",
+        mend="take a window that begins some seconds after the run of probes",
+        evidence=Evidence("exclusive probes", share, "ratio", 0.0),
     )
 
 

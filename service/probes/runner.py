@@ -22,6 +22,7 @@ from service.probes.run import ProbeRun
 from service.probes.stop import Stop
 from service.probes.traffic import Traffic
 from service.requests import Clock
+from service.telemetry.activity import Occupancy, OccupancyMarks
 from service.telemetry.histogram import Histograms
 from service.telemetry.snapshot_device import LayerProfile
 from service.telemetry.snapshot_probes import ProbeFigures
@@ -137,6 +138,7 @@ class ProbeRunner:
         self._runs: OrderedDict[str, KnownRun] = OrderedDict()
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._ended_ns: dict[str, int] = {}
+        self._exclusive = Occupancy(clock())
         self._task: asyncio.Task[None] | None = None
 
     def start(self, subject: Subject, order: Order) -> KnownRun:
@@ -202,10 +204,9 @@ class ProbeRunner:
         """Likewise its layers."""
         return self._results(model).layers
 
-    def age_s(self, model: str) -> float | None:
-        """How old the latest results of a model are; None where there are none."""
-        kept = self._current(model)
-        return None if kept is None else (self._clock() - kept.at_ns) / NS_PER_S
+    def exclusive_runs(self, at_ns: int) -> OccupancyMarks:
+        """Runs in the mode EXCLUSIVE until a moment of the clock; what is counted meanwhile is no traffic's."""
+        return self._exclusive.marks(at_ns)
 
     async def stop(self) -> None:
         """Ends the run that is under way, and waits for its round."""
@@ -219,8 +220,14 @@ class ProbeRunner:
     async def _drive(self, known: KnownRun, subject: Subject, bench: Bench) -> None:
         batcher = subject.batcher
         pacing = self._pacing(subject, known.order, known.stop)
-        await known.run.drive(bench, batcher.pool.guests, pacing, self._on_device_lost)
-        now_ns = self._clock()
+        is_exclusive = int(known.order.mode is Mode.EXCLUSIVE)
+        if is_exclusive:
+            self._exclusive.enter(self._clock())
+        try:
+            await known.run.drive(bench, batcher.pool.guests, pacing, self._on_device_lost)
+        finally:
+            now_ns = self._clock()
+            self._exclusive.leave(now_ns, is_exclusive)
         self._ended_ns[known.model] = now_ns
         self._keep(known.model, batcher, known.run.results, now_ns)
 

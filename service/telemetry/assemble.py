@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from service.telemetry.history import Span
 from service.telemetry.host_counters import HostCounters
+from service.telemetry.quiet import experiment_share
 from service.telemetry.snapshot import MetricsSnapshot, Window
 from service.telemetry.snapshot_device import LayerProfile
 from service.telemetry.snapshot_load import ClientFigures, HostFigures, Station, StationFigures
@@ -73,6 +74,7 @@ def take_snapshot(span: Span, surroundings: Surroundings) -> MetricsSnapshot:
             duration_s=span.duration_s,
             wall_duration_s=(last.unix_ns - first.unix_ns) / NS_PER_S,
             ready_before_s=(first.at_ns - source.ready_ns) / NS_PER_S,
+            experiment_share=experiment_share(first, last),
         ),
         model=source.facts,
         requests=request_figures(span),

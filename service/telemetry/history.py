@@ -2,7 +2,7 @@
 
 Promises: a moment is taken on the event loop in well below a millisecond per model that was busy; no more than the
 given number of seconds is kept, and moments between which nothing happened share their memory. A window never reaches
-across a reload of its model.
+across a reload of its model, and leaves out exclusive experiments (`quiet.py`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from types import MappingProxyType
 from service.buckets import Bucket
 from service.errors import ModelNotFound, NotReady
 from service.requests import Clock
-from service.telemetry.activity import Activity, ActivityMarks
+from service.telemetry.activity import Activity, ActivityMarks, OccupancyMarks
 from service.telemetry.figures import ModelFigures
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.host_counters import HostCounters
+from service.telemetry.quiet import quiet_range
 from service.telemetry.snapshot import ModelFacts
 from service.units import NS_PER_S
 
 INTERVAL_S = 1.0
+
+NO_EXPERIMENTS = OccupancyMarks(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +81,7 @@ class Moment:
         host: of the machine; None before the first look at it.
         gpus: as sampled last.
         models: by name.
+        experiments: exclusive runs of probes, on whichever model.
     """
 
     at_ns: int
@@ -87,6 +91,7 @@ class Moment:
     host: HostCounters | None
     gpus: tuple[GpuFigures, ...]
     models: Mapping[str, ModelMoment]
+    experiments: OccupancyMarks = NO_EXPERIMENTS
 
     @property
     def rows(self) -> int:
@@ -130,6 +135,7 @@ class Senses:
         loop_lag: lateness of the event loop's timer so far.
         host: the latest counters of the machine.
         gpus: the latest figures of the GPUs that models use.
+        experiments: exclusive runs of probes until a moment of the clock.
         clock: monotonic nanoseconds.
         clock_unix_ns: nanoseconds since 1970.
         loop_cpu_ns: CPU time of the calling thread.
@@ -138,6 +144,7 @@ class Senses:
     loop_lag: Callable[[], Histograms]
     host: Callable[[], HostCounters | None] = lambda: None
     gpus: Callable[[], tuple[GpuFigures, ...]] = tuple
+    experiments: Callable[[int], OccupancyMarks] = lambda _: NO_EXPERIMENTS
     clock: Clock = time.monotonic_ns
     clock_unix_ns: Clock = time.time_ns
     loop_cpu_ns: Clock = time.thread_time_ns
@@ -187,6 +194,7 @@ class History:
             host=senses.host(),
             gpus=senses.gpus(),
             models=MappingProxyType(models),
+            experiments=senses.experiments(at_ns),
         )
 
     def keep(self) -> None:
@@ -194,10 +202,10 @@ class History:
         self._moments.append(self.now())
 
     def span(self, model: str | None, duration_s: float) -> Span:
-        """The window that ends now.
+        """The window that ends now, or before an exclusive run of probes that ended only just, or has not yet.
 
         Args:
-            model: a model's name; None for the one on whose batches most time was spent meanwhile.
+            model: a model's name; None for the one on whose batches most time was spent lately.
             duration_s: how long it is at most; it is as long as there are moments.
 
         Raises:
@@ -214,12 +222,18 @@ class History:
                 "composed of others has no batches of its own: ask for those"
             )
         activity = now.models[name].source.activity
-        same = [moment for moment in kept if name in moment.models and moment.models[name].source.activity is activity]
-        if not same:
+        same = [
+            moment
+            for moment in self._moments
+            if name in moment.models and moment.models[name].source.activity is activity
+        ]
+        whole = (*same, now)
+        chosen = quiet_range(whole, duration_s)
+        if len(chosen) < 2:
             raise NotReady(
                 f"model '{name}' has been watched for less than {INTERVAL_S:.0f} s; ask again", retry_after_s=INTERVAL_S
             )
-        return Span(name, (*same, now))
+        return Span(name, whole[chosen.start : chosen.stop])
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(INTERVAL_S, self._tick, loop)

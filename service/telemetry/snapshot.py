@@ -34,12 +34,14 @@ class Window:
         duration_s: by the monotonic clock.
         wall_duration_s: by the clock on the wall; it differs where that was set meanwhile.
         ready_before_s: how long the model had been ready when the window began; negative if it was not yet.
+        experiment_share: share of it in which exclusive probes held requests back.
     """
 
     began_unix_s: float
     duration_s: float
     wall_duration_s: float | None = None
     ready_before_s: float | None = None
+    experiment_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,10 +99,6 @@ class RequestTotals:
         """Sum of their times in a stage, in nanoseconds."""
         return int(self.durations.sums[STAGES.index(stage)])
 
-    def fact(self, name: str) -> int:
-        """Sum of one of `REQUEST_FACTS`."""
-        return int(self.facts[REQUEST_FACTS.index(name)])
-
 
 class ExecutionTotals(NamedTuple):
     """Batches of one size: how many, and the sums of their phases in nanoseconds."""

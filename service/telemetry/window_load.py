@@ -174,8 +174,8 @@ def arrival_figures(span: Span) -> ArrivalFigures:
     """How requests arrived at the queue."""
     first, last = ends(span)
     before, after = first.marks.arrivals, last.marks.arrivals
-    began_ns = span.first.at_ns
-    kept = last.source.activity.arrivals.since(began_ns)
+    began_ns, ended_ns = span.first.at_ns, span.last.at_ns
+    kept = [entry for entry in last.source.activity.arrivals.since(began_ns) if entry.received_ns <= ended_ns]
     return ArrivalFigures(
         rows_per_s=(after.rows - before.rows) / span.duration_s,
         gap_cv2=_dispersion(

@@ -176,7 +176,11 @@ def healthy(**changes) -> MetricsSnapshot:
     """The healthy server; changes replace whole parts of it."""
     fields = {
         "window": Window(
-            began_unix_s=1.8e9, duration_s=WINDOW_S, wall_duration_s=WINDOW_S + 0.001, ready_before_s=120.0
+            began_unix_s=1.8e9,
+            duration_s=WINDOW_S,
+            wall_duration_s=WINDOW_S + 0.001,
+            ready_before_s=120.0,
+            experiment_share=0.0,
         ),
         "model": MODEL,
         "requests": requests(),

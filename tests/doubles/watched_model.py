@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from service.buckets import Bucket
 from service.device_figures import GraphMiss, LaneFigures, MissReason
 from service.requests import NO_FACTS, BatchFacts, BatchTimings, DeviceTimings, RequestFacts, StageTimings
-from service.telemetry.activity import Activity
+from service.telemetry.activity import Activity, Occupancy
 from service.telemetry.figures import ModelGauges
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.history import History, ModelSource, Senses
@@ -85,12 +85,14 @@ class WatchedServer:
         self.wall_offset_s = 1.8e9
         self.host: HostCounters | None = None
         self.gpus: tuple[GpuFigures, ...] = ()
+        self.experiments = Occupancy(0)
         self.recorder = Recorder(registry=CollectorRegistry(), triton_names_enabled=False)
         self.models: list[WatchedModel] = []
         senses = Senses(
             loop_lag=self.recorder.loop_lag,
             host=lambda: self.host,
             gpus=lambda: self.gpus,
+            experiments=self.experiments.marks,
             clock=lambda: int(self.now_s * NS_PER_S),
             clock_unix_ns=lambda: int((self.now_s + self.wall_offset_s) * NS_PER_S),
             loop_cpu_ns=lambda: int(self.cpu_s * NS_PER_S),

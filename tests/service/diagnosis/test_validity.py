@@ -46,6 +46,7 @@ def test_what_was_not_recorded_neither_passes_nor_fails():
         pytest.param("clock-step", healthy(window=window(wall_duration_s=WINDOW_S - 3.0)), id="clock set back"),
         pytest.param("clock-step", healthy(window=window(wall_duration_s=WINDOW_S + 3.0)), id="clock set forth"),
         pytest.param("readiness", healthy(window=window(ready_before_s=-1.0)), id="ready within"),
+        pytest.param("experiments", healthy(window=window(experiment_share=0.01)), id="probes held requests back"),
         pytest.param("stage-sum", with_requests(duration=Durations(REQUESTS, REQUESTS * 1.6e-3)), id="time is missing"),
         pytest.param("little", with_requests(in_flight_mean=17.0), id="too many in flight"),
         pytest.param("little", with_requests(in_flight_mean=12.0), id="too few in flight"),

@@ -153,6 +153,22 @@ async def test_every_experiment_of_a_run_comes_to_its_end(mode: Mode) -> None:
         await made.bench.submit().future
 
 
+@pytest.mark.parametrize(("mode", "running"), [(Mode.SHADOW, 0), (Mode.EXCLUSIVE, 1)])
+async def test_exclusive_runs_are_noted_while_they_last(mode: Mode, running: int) -> None:
+    endless = Endless()
+    async with scene() as made:
+        known = made.start(endless.kind, mode=mode)
+        await until(lambda: endless.rounds > 0)
+        began = made.runner.exclusive_runs(made.bench.clock())
+        made.runner.cancel(known.id)
+        await over(known)
+        ended = made.runner.exclusive_runs(made.bench.clock())
+        made.bench.clock.advance_ms(5000)
+        later = made.runner.exclusive_runs(made.bench.clock())
+    assert (began.inside, ended.inside) == (running, 0)
+    assert later.area_ns == ended.area_ns
+
+
 @pytest.mark.parametrize(("mode", "state"), [(Mode.SHADOW, "skipped"), (Mode.EXCLUSIVE, "done")])
 async def test_what_takes_all_does_not_run_beside_traffic(mode: Mode, state: str) -> None:
     async with scene() as made:
@@ -168,15 +184,13 @@ async def test_what_nobody_expected_is_logged_and_the_next_one_runs(caplog: pyte
         assert "probe 'surprising' failed unexpectedly" in caplog.text
 
 
-async def test_what_was_found_is_kept_with_its_age() -> None:
+async def test_what_was_found_is_kept() -> None:
     async with scene() as made:
         assert made.runner.latest("m") == ProbeFigures()
-        assert made.runner.age_s("m") is None
         await made.run(kind(three_rounds))
         made.bench.clock.advance_ms(5000)
         assert made.runner.latest("m") == FOUND.figures
         assert made.runner.latest_layers("m") == FOUND.layers
-        assert made.runner.age_s("m") == pytest.approx(5.0)
         assert made.runner.latest("other") == ProbeFigures()
 
 

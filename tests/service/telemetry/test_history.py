@@ -32,6 +32,20 @@ def test_a_window_is_no_longer_than_what_is_kept():
     assert server.history.span("m", 60.0).duration_s == 9.0
 
 
+def test_a_window_that_would_end_within_exclusive_probes_ends_before_them():
+    server = WatchedServer()
+    server.add()
+    server.pass_seconds(20)
+    server.experiments.enter(int(29.5e9))
+    server.pass_seconds(8)
+    span = server.history.span("m", 15.0)
+    assert (span.first.at_ns, span.last.at_ns) == (14 * 10**9, 29 * 10**9)
+    server.experiments.leave(38 * 10**9)
+    server.pass_seconds(30)
+    span = server.history.span("m", 60.0)
+    assert (span.first.at_ns, span.last.at_ns) == (43 * 10**9, 68 * 10**9), "a while after them until now"
+
+
 def test_moments_count_on():
     server = WatchedServer()
     model = server.add()

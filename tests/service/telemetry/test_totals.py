@@ -50,9 +50,7 @@ def test_folding_a_request_leaves_its_row_alone():
 def test_facts_of_requests_are_summed():
     stages = range(len(STAGES))
     totals = RequestTotals.empty().plus(requests((stages, 2), (stages, 3)))
-    assert {name: totals.fact(name) for name in RequestFacts._fields} == {
-        name: 2 * value for name, value in FACTS._asdict().items()
-    }
+    assert RequestFacts(*totals.facts.tolist()) == tuple(2 * value for value in FACTS)
 
 
 def test_whole_durations_are_counted_finely():

@@ -17,7 +17,7 @@ from tests.doubles.snapshots import bare, healthy, requests
     [
         pytest.param(invalid_measurement(), Verdict.CONFIRMED, "N and X * R differ by", id="inconsistent"),
         pytest.param(healthy(requests=requests(count=5)), Verdict.CONFIRMED, "5 requests were answered", id="few"),
-        pytest.param(healthy(), Verdict.REFUTED, "of 10 checks 10 could be made", id="valid"),
+        pytest.param(healthy(), Verdict.REFUTED, "of 11 checks 11 could be made", id="valid"),
         pytest.param(cold_start(), Verdict.REFUTED, "all of these hold", id="named by cold-start"),
         pytest.param(cpu_starved(), Verdict.REFUTED, "all of these hold", id="named by cpu-starved"),
         pytest.param(bare(), Verdict.REFUTED, "2 could be made", id="little recorded"),
