@@ -48,6 +48,9 @@ class LaneFigures:
         h2d_bytes: copied to the device.
         d2h_bytes: copied from it.
         device_bytes: memory of the device that this lane alone holds, by owner.
+        allocations: calls that allocated memory of the device, or page-locked memory, for outputs that outgrew theirs;
+            all else is allocated at start-up.
+        allocation_ns: what they took.
     """
 
     replays: Mapping[Bucket, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -56,3 +59,5 @@ class LaneFigures:
     h2d_bytes: int = 0
     d2h_bytes: int = 0
     device_bytes: Mapping[MemoryOwner, int] = field(default_factory=lambda: MappingProxyType({}))
+    allocations: int = 0
+    allocation_ns: int = 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from types import MappingProxyType
 
+from service.buckets import Bucket
 from service.models import TENSORRT_PLATFORM, ModelSpec
 from service.repository.registry import Registry
 from service.repository.served import ServedModel
@@ -12,6 +14,7 @@ from service.telemetry.activity import Activity
 from service.telemetry.history import ModelSource
 from service.telemetry.recorder import Recorder
 from service.telemetry.snapshot import ModelFacts
+from service.tensors import BATCH_DIM
 from service.units import NS_PER_S
 
 AS_IS = "as-is"
@@ -51,8 +54,40 @@ class ModelSources:
             ready_ns=served.activity.ready_ns,
             lanes=batcher.lane_count,
             lane_depth=batcher.lane_depth,
+            profiles=MappingProxyType(_profiles(served)),
         )
         return served.activity, source
+
+
+def _profiles(served: ServedModel) -> dict[Bucket, int]:
+    """The profile of each known bucket; a bucket of media runs on that of its tensors."""
+    backend, found = served.batcher.pool.backend, {}
+    for bucket in served.spec.buckets.known():
+        profiles = backend.profiles(Bucket(bucket.padded_size, bucket.dims))
+        if profiles:
+            found[bucket] = profiles[0]
+    return found
+
+
+def profile_opts(spec: ModelSpec) -> tuple[int, ...]:
+    """Optimum volume of each optimization profile, as `Bucket.volume` counts it: rows times dynamic dims.
+
+    Nothing where a profile leaves one of these open, as a card may that only a builder has read.
+    """
+    wanted = {BATCH_DIM, *spec.buckets.dim_names}
+    volumes = []
+    for profile in spec.card.profiles:
+        sizes = {
+            dim: extent
+            for tensor in spec.inputs
+            if tensor.name in profile
+            for dim, extent in zip(tensor.dims, profile[tensor.name].opt, strict=True)
+            if dim in wanted
+        }
+        if not sizes.keys() >= set(spec.buckets.dim_names):
+            return ()
+        volumes.append(math.prod(sizes.values()))
+    return tuple(volumes)
 
 
 def model_facts(spec: ModelSpec) -> ModelFacts:
@@ -69,5 +104,6 @@ def model_facts(spec: ModelSpec) -> ModelFacts:
         dim_sizes=buckets.dim_sizes,
         max_queue_delay_s=card.batching.max_queue_delay_ns / NS_PER_S,
         precision=card.precision.mode.upper() if is_tensorrt and card.precision.mode != AS_IS else "",
+        profile_opts=profile_opts(spec) if is_tensorrt else (),
         has_media_form=spec.media is not None,
     )

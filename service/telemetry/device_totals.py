@@ -32,11 +32,15 @@ class DeviceTotals:
         replays: batches that a CUDA Graph ran, by bucket.
         eager_runs: batches that were enqueued without one, by bucket.
         copied_bytes: by direction.
+        allocations: calls that allocated memory while batches ran.
+        allocation_ns: what they took.
     """
 
     replays: Mapping[Bucket, int] = field(default_factory=lambda: MappingProxyType({}))
     eager_runs: Mapping[Bucket, int] = field(default_factory=lambda: MappingProxyType({}))
     copied_bytes: Mapping[Direction, int] = field(default_factory=lambda: MappingProxyType({}))
+    allocations: int = 0
+    allocation_ns: int = 0
 
     @classmethod
     def of(cls, lanes: Iterable[LaneFigures]) -> DeviceTotals:
@@ -44,7 +48,15 @@ class DeviceTotals:
         totals = cls()
         for lane in on_device(lanes):
             copied = {Direction.H2D: lane.h2d_bytes, Direction.D2H: lane.d2h_bytes}
-            totals = totals.plus(cls(replays=lane.replays, eager_runs=lane.eager_runs, copied_bytes=copied))
+            totals = totals.plus(
+                cls(
+                    replays=lane.replays,
+                    eager_runs=lane.eager_runs,
+                    copied_bytes=copied,
+                    allocations=lane.allocations,
+                    allocation_ns=lane.allocation_ns,
+                )
+            )
         return totals
 
     def plus(self, more: DeviceTotals) -> DeviceTotals:
@@ -53,6 +65,8 @@ class DeviceTotals:
             replays=_sum(self.replays, more.replays),
             eager_runs=_sum(self.eager_runs, more.eager_runs),
             copied_bytes=_sum(self.copied_bytes, more.copied_bytes),
+            allocations=self.allocations + more.allocations,
+            allocation_ns=self.allocation_ns + more.allocation_ns,
         )
 
 

@@ -27,6 +27,8 @@ class Reading(Enum):
     MEMORY_BANDWIDTH_RATIO = auto()
     PCIE_SENT_BYTES_PER_S = auto()
     PCIE_RECEIVED_BYTES_PER_S = auto()
+    OTHER_PROCESSES = auto()
+    """How many processes compute on it beside this one."""
 
 
 class ClockEvent(Enum):

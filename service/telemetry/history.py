@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from service.buckets import Bucket
@@ -43,6 +43,7 @@ class ModelSource:
         ready_ns: when it became ready.
         lanes: of the model.
         lane_depth: batches that a lane may hold at once.
+        profiles: the optimization profile that runs each bucket; empty where there are none.
     """
 
     facts: ModelFacts
@@ -52,6 +53,7 @@ class ModelSource:
     ready_ns: int
     lanes: int
     lane_depth: int
+    profiles: Mapping[Bucket, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

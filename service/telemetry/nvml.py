@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -153,6 +154,7 @@ def _queries(nvml: ModuleType, handle: Handle) -> dict[str, Query]:
             Reading.MAX_MEMORY_CLOCK_HERTZ, _HERTZ_PER_MHZ, "nvmlDeviceGetMaxClockInfo", memory
         ),
         "clock events": partial(_clock_events, nvml, handle),
+        "processes": partial(_processes, nvml, handle),
     }
 
 
@@ -164,6 +166,16 @@ def _utilization(nvml: ModuleType, handle: Handle) -> dict[Reading | ClockEvent,
 def _memory(nvml: ModuleType, handle: Handle) -> dict[Reading | ClockEvent, float]:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {Reading.MEMORY_USED_BYTES: memory.used, Reading.MEMORY_TOTAL_BYTES: memory.total}
+
+
+def _processes(nvml: ModuleType, handle: Handle) -> dict[Reading | ClockEvent, float]:
+    """Nothing where this process, which computes there, is not among them.
+
+    In a container the driver may name processes by ids that are unknown inside, or show none.
+    """
+    ids = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    own = os.getpid()
+    return {Reading.OTHER_PROCESSES: len(ids) - 1} if own in ids else {}
 
 
 def _clock_events(nvml: ModuleType, handle: Handle) -> dict[Reading | ClockEvent, float]:

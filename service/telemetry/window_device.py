@@ -46,7 +46,7 @@ def bucket_uses(span: Span) -> tuple[BucketUse, ...]:
         if bucket is not None and batches[index]
     ]
     volume = max(1, sum(batches[index] * bucket.volume for index, bucket in ran))
-    copied, misses = _copied(first, last), _miss_reasons(last)
+    copied, misses, profiles = _copied(first, last), _miss_reasons(last), ends(span)[1].source.profiles
     uses = []
     for index, bucket in ran:
         share = batches[index] * bucket.volume / volume
@@ -58,6 +58,7 @@ def bucket_uses(span: Span) -> tuple[BucketUse, ...]:
                 replays=last.device.replays.get(bucket, 0) - first.device.replays.get(bucket, 0),
                 eager_runs=last.device.eager_runs.get(bucket, 0) - first.device.eager_runs.get(bucket, 0),
                 miss_reason=misses.get(bucket),
+                profile=profiles.get(bucket),
             )
         )
     return tuple(uses)
@@ -98,10 +99,10 @@ def device_figures(span: Span) -> DeviceFigures:
     """The model's lanes.
 
     A lane on a GPU copies from page-locked memory alone, and no context of its buckets changes its shape or profile
-    (`runtime/trt/lane.py`): these are zero by its making. What it allocates for outputs whose size the data decide is
-    not counted.
+    (`runtime/trt/lane.py`): these are zero by its making. It allocates for outputs whose size the data decide alone.
     """
-    source = ends(span)[1].source
+    first, last = ends(span)
+    source = last.source
     if not is_on_device(span):
         return DeviceFigures(lanes=source.lanes, lane_depth=source.lane_depth, lanes_busy_mean=_lanes_together(span))
     return DeviceFigures(
@@ -110,6 +111,8 @@ def device_figures(span: Span) -> DeviceFigures:
         lanes_busy_mean=_lanes_together(span),
         pageable_copies=0,
         pageable_bytes=0,
+        hot_allocations=last.figures.device.allocations - first.figures.device.allocations,
+        hot_allocation_s=(last.figures.device.allocation_ns - first.figures.device.allocation_ns) / NS_PER_S,
         shape_switches=0,
     )
 
@@ -137,6 +140,7 @@ def gpu_window(span: Span) -> GpuWindow | None:
         sm_activity_ratio=_mean(samples, Reading.SM_ACTIVITY_RATIO),
         tensor_activity_ratio=_mean(samples, Reading.TENSOR_ACTIVITY_RATIO),
         memory_bandwidth_ratio=_mean(samples, Reading.MEMORY_BANDWIDTH_RATIO),
+        other_processes=_most(samples, Reading.OTHER_PROCESSES),
     )
 
 
@@ -161,6 +165,13 @@ def _clock_events(samples: Sequence[GpuFigures]) -> Mapping[ClockEvent, float]:
 def _mean(samples: Sequence[GpuFigures], reading: Reading) -> float | None:
     values = [sample.readings[reading] for sample in samples if reading in sample.readings]
     return float(np.mean(values)) if values else None
+
+
+def _most(samples: Sequence[GpuFigures], reading: Reading) -> int | None:
+    """Of a count; None where a sample lacks it, for then nobody knows."""
+    values = [sample.readings.get(reading) for sample in samples]
+    known = [value for value in values if value is not None]
+    return int(max(known)) if len(known) == len(values) else None
 
 
 def _between(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ It fails as the real one does: by `NVMLError` and its subclasses, which carry a 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 
@@ -77,6 +78,7 @@ class FakeGpu:
             "nvmlDeviceGetMaxClockInfo": {1: 1980, 2: 3201},
             "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
             "nvmlDeviceGetCurrentClocksThrottleReasons": 0x40,
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=1)],
         }
     )
     activity: dict[int, float] = field(default_factory=lambda: {2: 80.0, 5: 40.0, 10: 30.0, 20: 2.0, 21: 8.0})

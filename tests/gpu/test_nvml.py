@@ -89,7 +89,8 @@ def test_work_is_seen(gpu: NvmlGpu, cuda: Cuda) -> None:
     assert after.readings[Reading.ENERGY_JOULES] > before.readings[Reading.ENERGY_JOULES]
     if not _has_activity(after):
         pytest.skip(f"{after.name} has no GPM, or not for this user")
-    assert set(Reading) == after.readings.keys()
+    # In a container NVML may not know this process by its id, and then tells of no others.
+    assert set(Reading) - after.readings.keys() <= {Reading.OTHER_PROCESSES}
     # Packets' headers count too, and the interval is a little longer than the copying.
     assert after.readings[Reading.PCIE_RECEIVED_BYTES_PER_S] == pytest.approx(bytes_per_s, rel=0.35)
     assert after.readings[Reading.PCIE_SENT_BYTES_PER_S] < bytes_per_s / 2

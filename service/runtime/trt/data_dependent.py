@@ -6,11 +6,13 @@ up the lane's thread, so such buckets have no CUDA Graph.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from service.errors import DeviceError
+from service.requests import Clock
 from service.runtime.cuda.copies import copy_d2h
 from service.runtime.cuda.device import Cuda
 from service.runtime.cuda.memory import DeviceBuffer, PinnedBuffer
@@ -30,9 +32,16 @@ class DataDependentOutputs:
 
     Attributes:
         native: what TensorRT calls: one object per context, given once.
+        allocations: calls that allocated memory beyond what was reserved.
+        allocation_ns: what they, and freeing what they replaced, took.
     """
 
-    def __init__(self, cuda: Cuda, module: Any, tensors: Sequence[TensorSpec]) -> None:
+    def __init__(
+        self, cuda: Cuda, module: Any, tensors: Sequence[TensorSpec], *, clock: Clock = time.monotonic_ns
+    ) -> None:
+        self._clock = clock
+        self.allocations = 0
+        self.allocation_ns = 0
         self._cuda = cuda
         self._dtypes = {tensor.name: tensor.dtype.numpy for tensor in tensors}
         self._device: dict[str, DeviceBuffer] = {}
@@ -63,8 +72,10 @@ class DataDependentOutputs:
 
     def give(self, name: str, nbytes: int) -> int:
         """The address of at least `nbytes` for an output; 0, with the cause kept, if there is no such memory."""
+        began_ns = self._clock()
         try:
-            self._grow_device(name, nbytes)
+            if self._grow_device(name, nbytes):
+                self._count(began_ns)
         except DeviceError as error:
             self._failure = error
             return 0
@@ -87,7 +98,9 @@ class DataDependentOutputs:
         """
         for name, shape in self._shapes.items():
             nbytes = element_count(shape) * self._dtypes[name].itemsize
-            self._grow_pinned(name, nbytes)
+            began_ns = self._clock()
+            if self._grow_pinned(name, nbytes):
+                self._count(began_ns)
             if nbytes:
                 copy_d2h(self._cuda, self._pinned[name].address, self._device[name].address, nbytes, stream=stream)
 
@@ -107,21 +120,31 @@ class DataDependentOutputs:
             self._device.clear()
             self._pinned.clear()
 
-    def _grow_device(self, name: str, nbytes: int) -> None:
-        old = self._device.get(name)
-        if old is None or old.nbytes < nbytes:
-            if old is not None:
-                del self._device[name]
-                old.close()
-            self._device[name] = DeviceBuffer(self._cuda, _rounded(nbytes))
+    def _count(self, began_ns: int) -> None:
+        self.allocations += 1
+        self.allocation_ns += self._clock() - began_ns
 
-    def _grow_pinned(self, name: str, nbytes: int) -> None:
+    def _grow_device(self, name: str, nbytes: int) -> bool:
+        """Whether there was too little, and now is enough."""
+        old = self._device.get(name)
+        if old is not None and old.nbytes >= nbytes:
+            return False
+        if old is not None:
+            del self._device[name]
+            old.close()
+        self._device[name] = DeviceBuffer(self._cuda, _rounded(nbytes))
+        return True
+
+    def _grow_pinned(self, name: str, nbytes: int) -> bool:
+        """Likewise."""
         old = self._pinned.get(name)
-        if old is None or old.nbytes < nbytes:
-            if old is not None:
-                del self._pinned[name]
-                old.close()
-            self._pinned[name] = PinnedBuffer(self._cuda, _rounded(nbytes))
+        if old is not None and old.nbytes >= nbytes:
+            return False
+        if old is not None:
+            del self._pinned[name]
+            old.close()
+        self._pinned[name] = PinnedBuffer(self._cuda, _rounded(nbytes))
+        return True
 
 
 def _rounded(nbytes: int) -> int:

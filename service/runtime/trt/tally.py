@@ -22,6 +22,7 @@ class Tally:
         self._device_bytes: dict[MemoryOwner, int] = {}
         self._h2d_bytes = 0
         self._d2h_bytes = 0
+        self._allocations = (0, 0)
 
     def add_bucket(self, bucket: Bucket) -> None:
         """Begins to count a bucket."""
@@ -43,12 +44,17 @@ class Tally:
         """Says how much memory of the device the lane holds for one purpose."""
         self._device_bytes[owner] = nbytes
 
+    def set_allocations(self, count: int, spent_ns: int) -> None:
+        """Says how often the lane has allocated memory while it ran batches, and how long that took."""
+        self._allocations = (count, spent_ns)
+
     def forget_memory(self) -> None:
         """The lane is closed: it holds nothing any more."""
         self._device_bytes = {}
 
     def figures(self) -> LaneFigures:
         """The totals now; safe on every thread."""
+        allocations, allocation_ns = self._allocations
         return LaneFigures(
             replays=MappingProxyType(self._replays.copy()),
             eager_runs=MappingProxyType(self._eager_runs.copy()),
@@ -56,4 +62,6 @@ class Tally:
             h2d_bytes=self._h2d_bytes,
             d2h_bytes=self._d2h_bytes,
             device_bytes=MappingProxyType(self._device_bytes.copy()),
+            allocations=allocations,
+            allocation_ns=allocation_ns,
         )

@@ -57,11 +57,15 @@ class WarmBuckets:
             self._go_eager(victim, GraphMiss(MissReason.MEMORY_BUDGET, detail))
 
     def count_memory(self, buffer_sets: Sequence[BufferSet]) -> None:
-        """Tells what the buckets, and the buffer sets that they share, hold of the device."""
+        """Tells what the buckets, and the buffer sets that they share, hold of the device, and what they allocated."""
         runs = [launch.run for launches in self._launches.values() for launch in launches]
         buffer_bytes = sum(buffers.device_bytes for buffers in buffer_sets)
         self._tally.set_memory(MemoryOwner.BUFFERS, buffer_bytes + sum(run.data_dependent_bytes for run in runs))
         self._tally.set_memory(MemoryOwner.CONTEXTS, sum(run.context_bytes for run in runs))
+        outputs = [run.data_dependent for run in runs if run.data_dependent is not None]
+        self._tally.set_allocations(
+            sum(each.allocations for each in outputs), sum(each.allocation_ns for each in outputs)
+        )
         graph_bytes = sum(each.chain.graph_bytes for launches in self._launches.values() for each in launches)
         self._tally.set_memory(MemoryOwner.GRAPHS, graph_bytes)
 

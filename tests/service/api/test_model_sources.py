@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from service.api.model_sources import ModelSources, model_facts
-from service.cards import BatchingCard, ModelCard, PrecisionCard
+from service.cards import BatchingCard, ModelCard, PrecisionCard, ShapeRange
 from service.models import ONNX_PLATFORM, TENSORRT_PLATFORM, build_spec
 from service.tensors import DType, TensorSpec
 from tests.doubles.held_repository import HeldRepository
@@ -64,3 +65,31 @@ def test_precision_of_a_plan_as_far_as_the_card_tells_it() -> None:
     assert model_facts(spec(TENSORRT_PLATFORM, precision=PrecisionCard(mode="fp16"))).precision == "FP16"
     assert model_facts(spec(TENSORRT_PLATFORM)).precision == ""
     assert model_facts(spec(TENSORRT_PLATFORM)).backend == "tensorrt"
+
+
+def profile(opt: tuple[int, ...]) -> dict[str, ShapeRange]:
+    return {"x": ShapeRange((1, 8), opt, (4, 32))}
+
+
+def test_the_optimum_of_each_profile_counts_rows_and_dims() -> None:
+    profiles = (profile((1, 8)), profile((4, 32)))
+    assert model_facts(spec(TENSORRT_PLATFORM, profiles=profiles)).profile_opts == (8, 128)
+    assert model_facts(spec(ONNX_PLATFORM, profiles=profiles)).profile_opts == (), "no profile runs there"
+    assert model_facts(spec(TENSORRT_PLATFORM)).profile_opts == ()
+
+
+def test_an_optimum_with_an_open_dimension_is_not_told() -> None:
+    profiles = (profile((1, 8)), {"other": ShapeRange((1,), (1,), (1,))})
+    made = replace(spec(TENSORRT_PLATFORM), card=ModelCard(name="m", profiles=profiles))
+    assert model_facts(made).profile_opts == ()
+
+
+async def test_buckets_have_the_profile_that_runs_them(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        backend = repository.registry.get("m").batcher.pool.backend
+        assert ModelSources(repository.registry, repository.recorder)()[0].profiles == {}, "on the CPU there are none"
+        backend.profiles = lambda bucket: (bucket.padded_size % 2, 7)
+        (source,) = ModelSources(repository.registry, repository.recorder)()
+        assert source.profiles == {bucket: bucket.padded_size % 2 for bucket in backend.spec.buckets.known()}

@@ -16,7 +16,13 @@ CPU = LaneFigures()
 
 counts = st.dictionaries(st.sampled_from([SMALL, LARGE]), st.integers(0, 100))
 lanes = st.builds(
-    LaneFigures, replays=counts, eager_runs=counts, h2d_bytes=st.integers(0, 100), d2h_bytes=st.integers(0, 100)
+    LaneFigures,
+    replays=counts,
+    eager_runs=counts,
+    h2d_bytes=st.integers(0, 100),
+    d2h_bytes=st.integers(0, 100),
+    allocations=st.integers(0, 100),
+    allocation_ns=st.integers(0, 100),
 )
 
 
@@ -24,12 +30,20 @@ def test_lanes_add_up():
     totals = DeviceTotals.of(
         [
             LaneFigures(replays={SMALL: 3, LARGE: 0}, eager_runs={SMALL: 0, LARGE: 2}, h2d_bytes=10, d2h_bytes=1),
-            LaneFigures(replays={SMALL: 4, LARGE: 0}, eager_runs={SMALL: 0, LARGE: 5}, h2d_bytes=20, d2h_bytes=2),
+            LaneFigures(
+                replays={SMALL: 4, LARGE: 0},
+                eager_runs={SMALL: 0, LARGE: 5},
+                h2d_bytes=20,
+                d2h_bytes=2,
+                allocations=3,
+                allocation_ns=40,
+            ),
         ]
     )
     assert totals.replays == {SMALL: 7, LARGE: 0}
     assert totals.eager_runs == {SMALL: 0, LARGE: 7}
     assert totals.copied_bytes == {Direction.H2D: 30, Direction.D2H: 3}
+    assert (totals.allocations, totals.allocation_ns) == (3, 40)
 
 
 def test_lanes_on_the_cpu_have_nothing_to_tell():

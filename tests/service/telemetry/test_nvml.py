@@ -1,6 +1,8 @@
 import logging
 import math
+import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +31,7 @@ READINGS = {
     Reading.MEMORY_CLOCK_HERTZ: 3e9,
     Reading.MAX_SM_CLOCK_HERTZ: 1.98e9,
     Reading.MAX_MEMORY_CLOCK_HERTZ: 3.201e9,
+    Reading.OTHER_PROCESSES: 1,
 }
 
 
@@ -80,6 +83,7 @@ def test_every_clock_event_has_its_bit(fake, event):
         ("nvmlDeviceGetPowerUsage", {Reading.POWER_WATTS}),
         ("nvmlDeviceGetTotalEnergyConsumption", {Reading.ENERGY_JOULES}),
         ("nvmlDeviceGetMaxClockInfo", {Reading.MAX_SM_CLOCK_HERTZ, Reading.MAX_MEMORY_CLOCK_HERTZ}),
+        ("nvmlDeviceGetComputeRunningProcesses", {Reading.OTHER_PROCESSES}),
         ("nvmlGpmSampleAlloc", set(ACTIVITY)),
         ("nvmlGpmQueryDeviceSupport", set(ACTIVITY)),
         ("nvmlGpmMetricsGet", set(ACTIVITY)),
@@ -144,6 +148,21 @@ def test_an_old_driver_has_clock_events_by_their_former_name(fake, log):
     fake.failures["nvmlDeviceGetCurrentClocksEventReasons"] = "FUNCTION_NOT_FOUND"
     assert opened(fake).read().clock_events[ClockEvent.HW_THERMAL_SLOWDOWN]
     assert lines(log) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        pytest.param([os.getpid()], {Reading.OTHER_PROCESSES: 0}, id="this one alone"),
+        pytest.param([1, os.getpid(), 1, 2], {Reading.OTHER_PROCESSES: 2}, id="others, one of them twice"),
+        pytest.param([1, 2], {}, id="ids of another namespace"),
+        pytest.param([], {}, id="nobody, not even this one"),
+    ],
+)
+def test_processes_beside_this_one_where_it_is_among_them(fake, ids, told):
+    fake.gpus[PLACE].answers["nvmlDeviceGetComputeRunningProcesses"] = [SimpleNamespace(pid=each) for each in ids]
+    readings = opened(fake).read().readings
+    assert {key: value for key, value in readings.items() if key is Reading.OTHER_PROCESSES} == told
 
 
 def test_the_time_of_asking_is_counted(fake):

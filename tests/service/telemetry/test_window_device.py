@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from service.buckets import Bucket
@@ -48,6 +50,48 @@ def test_buckets_of_the_window_alone():
     assert (use.h2d, use.d2h, use.enqueue, use.h2d_bytes, use.miss_reason) == (None,) * 5
 
 
+def test_the_profile_of_each_bucket_as_the_model_tells_it():
+    server = WatchedServer()
+    model = server.add(backend="tensorrt")
+    model.source = replace(model.source, profiles={Bucket(4): 1})
+    server.pass_seconds(1)
+    model.run_batch(10.5)
+    model.run_batch(10.6, bucket=Bucket(8))
+    server.pass_seconds(1)
+    assert [use.profile for use in bucket_uses(server.history.span("m", 60.0))] == [1, None]
+
+
+def test_allocations_of_the_window_alone():
+    server = WatchedServer()
+    model = server.add(backend="tensorrt")
+    model.lane_figures = (replace(lane_on_gpu(), allocations=2, allocation_ns=10**9),)
+    server.pass_seconds(1)
+    model.lane_figures = (replace(lane_on_gpu(), allocations=5, allocation_ns=4 * 10**9),)
+    server.pass_seconds(1)
+    found = device_figures(server.history.span("m", 60.0))
+    assert (found.hot_allocations, found.hot_allocation_s) == (3, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "most"),
+    [
+        pytest.param([0, 0], 0, id="nobody else"),
+        pytest.param([0, 2], 2, id="some at times"),
+        pytest.param([None, 1], None, id="not known all the time"),
+    ],
+)
+def test_other_processes_on_the_gpu(samples, most):
+    server = WatchedServer()
+    server.add(backend="tensorrt")
+    for count in samples:
+        readings = {} if count is None else {Reading.OTHER_PROCESSES: count}
+        server.gpus = (replace(gpu(), readings=readings),)
+        server.pass_seconds(1)
+    found = gpu_window(server.history.span("m", 60.0))
+    assert found is not None
+    assert found.other_processes == most
+
+
 def test_a_bucket_that_came_meanwhile_counts_from_nothing():
     server = WatchedServer()
     model = server.add()
@@ -90,17 +134,14 @@ def test_buckets_beyond_those_with_labels_are_left_out():
     assert len(bucket_uses(server.history.span("m", 60.0))) == MAX_BUCKET_LABELS
 
 
-@pytest.mark.parametrize(
-    ("backend", "depth", "pageable", "switches"), [("tensorrt", 2, 0, 0), ("onnxruntime", 1, None, None)]
-)
-def test_lanes(backend, depth, pageable, switches):
+@pytest.mark.parametrize(("backend", "depth", "counted"), [("tensorrt", 2, 0), ("onnxruntime", 1, None)])
+def test_lanes(backend, depth, counted):
     server = WatchedServer()
     server.add(backend=backend, lanes=3)
     server.pass_seconds(1)
     figures = device_figures(server.history.span("m", 60.0))
     assert (figures.lanes, figures.lane_depth) == (3, depth)
-    assert (figures.pageable_copies, figures.shape_switches) == (pageable, switches)
-    assert figures.hot_allocations is None
+    assert (figures.pageable_copies, figures.shape_switches, figures.hot_allocations) == (counted,) * 3
     assert figures.lanes_busy_mean is None
 
 

@@ -13,6 +13,7 @@ from service.device_figures import MemoryOwner
 from service.errors import DeviceError, ExecutionFailed
 from service.models import ModelSpec
 from service.requests import Batch
+from service.runtime.cuda.stream import Stream
 from service.runtime.trt.data_dependent import RESERVE_BYTES, DataDependentOutputs
 from service.runtime.trt.lane import LANE_DEPTH
 from service.tensors import DType, TensorSpec
@@ -111,6 +112,25 @@ def test_a_probe_times_such_a_bucket_too(bench: FakeBench) -> None:
         assert probe.eager(2).host_ns > 0
         assert probe.d2h(2).host_ns > 0
     assert bench.cuda.live == before
+
+
+def test_memory_beyond_the_reserve_is_counted_with_its_time(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    moments = iter(range(0, 1000, 10))
+    tensors = [TensorSpec("i", DType.INT32, (2, "n"))]
+    outputs = DataDependentOutputs(bench.cuda, bench.flavour.module, tensors, clock=lambda: next(moments))
+    outputs.reserve({"i": 64})
+    assert (outputs.allocations, outputs.allocation_ns) == (0, 0), "what start-up allocates is not counted"
+    outputs.give("i", 64)
+    assert outputs.allocations == 0
+    outputs.give("i", 65)
+    outputs.give("i", 100)
+    assert (outputs.allocations, outputs.allocation_ns) == (1, 10), "the second one fits what the first one got"
+    outputs.tell("i", (2, 16))
+    with Stream(bench.cuda) as stream:
+        outputs.download(stream=stream)
+    assert (outputs.allocations, outputs.allocation_ns) == (2, 20), "page-locked memory counts as well"
+    outputs.close()
 
 
 def test_an_absurd_bound_is_not_reserved(make_bench: MakeBench) -> None:

@@ -17,6 +17,7 @@ def test_a_reader_keeps_what_it_read() -> None:
     tally.add_batch(Bucket(4), is_replay=True, h2d_bytes=10, d2h_bytes=20)
     tally.add_batch(Bucket(4), is_replay=False, h2d_bytes=1, d2h_bytes=2)
     tally.set_memory(MemoryOwner.GRAPHS, 60)
+    tally.set_allocations(3, 4000)
     tally.add_miss(Bucket(4), GraphMiss(MissReason.MEMORY_BUDGET, "too much"))
     after = tally.figures()
     assert (before.replays, before.eager_runs, before.h2d_bytes) == ({Bucket(4): 0}, {Bucket(4): 0}, 0)
@@ -25,6 +26,8 @@ def test_a_reader_keeps_what_it_read() -> None:
     assert (after.h2d_bytes, after.d2h_bytes) == (11, 22)
     assert after.graph_misses[Bucket(4)].reason is MissReason.MEMORY_BUDGET
     assert after.device_bytes == {MemoryOwner.GRAPHS: 60}
+    assert (before.allocations, before.allocation_ns) == (0, 0)
+    assert (after.allocations, after.allocation_ns) == (3, 4000)
 
 
 def test_a_closed_lane_holds_nothing() -> None:
