@@ -165,6 +165,8 @@ def host_figures(span: Span, cpu_count: float) -> HostFigures:
         throttled_time_ratio=_held_back(_grown(before, after, "throttled_ns"), elapsed_ns, periods),
         steal_ratio=stolen,
         pressure_ratio=pressure,
+        nic_bytes_per_s=after.nic_bytes_per_s,
+        nic_used_bytes_per_s=_per_s(_grown(before, after, "nic_bytes"), elapsed_ns),
     )
 
 
@@ -183,6 +185,11 @@ def _ratio(part: int | None, whole: int | None) -> float | None:
     if part is None or whole is None:
         return None
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
+
+
+def _per_s(grown: int | None, elapsed_ns: int) -> float | None:
+    """Interfaces come and go: one that went takes its bytes along, and then nothing is known."""
+    return None if grown is None or grown < 0 else grown / elapsed_ns * NS_PER_S
 
 
 def _held_back(throttled_ns: int | None, elapsed_ns: int, periods: float | None) -> float | None:

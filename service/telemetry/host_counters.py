@@ -1,7 +1,8 @@
 """Counters of the process's machine and container that tell whether it gets the CPU it wants. Linux; None elsewhere.
 
+Network interfaces count where a device is behind them: the speed that a virtual one tells is made up.
 Sources: `cpu.stat` of the control group (documented in the kernel's cgroup-v2 and sched-bwc pages), `/proc/stat`,
-`/proc/pressure/cpu` (PSI), and `schedstat` of a thread (sched-stats).
+`/proc/pressure/cpu` (PSI), `schedstat` of a thread (sched-stats), and `/sys/class/net` (sysfs-class-net).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from service.units import NS_PER_US
 
 _STEAL_COLUMN = 8
 _GUEST_COLUMN = 9
+_BYTES_PER_MEGABIT = 125_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class HostCounters:
         pressure_ns: time during which some thread waited for a processor.
         interpreter_waits: how often the wait for the interpreter's lock was measured.
         interpreter_wait_ns: sum of what was found.
+        nic_bytes: received or sent, whichever is more, by the machine's network interfaces.
+        nic_bytes_per_s: what they carry at most either way, together; not a count.
     """
 
     at_ns: int
@@ -42,10 +46,12 @@ class HostCounters:
     pressure_ns: int | None = None
     interpreter_waits: int | None = None
     interpreter_wait_ns: int | None = None
+    nic_bytes: int | None = None
+    nic_bytes_per_s: int | None = None
 
 
 def read_host_counters(at_ns: int, root: Path = ROOT) -> HostCounters:
-    """The system's counters now; reads three small files, so not on the event loop.
+    """The system's counters now; reads a few small files, so not on the event loop.
 
     Args:
         at_ns: the present moment.
@@ -54,6 +60,7 @@ def read_host_counters(at_ns: int, root: Path = ROOT) -> HostCounters:
     group = _cpu_stat(root)
     throttled_us = group.get("throttled_usec")
     throttled_ns = group.get("throttled_time") if throttled_us is None else throttled_us * NS_PER_US
+    nic_bytes, nic_bytes_per_s = _network(root)
     stolen, everything = _ticks(read_or_empty(root / "proc/stat"))
     return HostCounters(
         at_ns=at_ns,
@@ -63,6 +70,8 @@ def read_host_counters(at_ns: int, root: Path = ROOT) -> HostCounters:
         stolen_ticks=stolen,
         all_ticks=everything,
         pressure_ns=_pressure_ns(root),
+        nic_bytes=nic_bytes,
+        nic_bytes_per_s=nic_bytes_per_s,
     )
 
 
@@ -88,6 +97,26 @@ def _ticks(stat: str) -> tuple[int | None, int | None]:
         return None, None
     # Guests' time is part of the user's, which comes before it.
     return int(fields[_STEAL_COLUMN]), sum(map(int, fields[1:_GUEST_COLUMN]))
+
+
+def _network(root: Path) -> tuple[int | None, int | None]:
+    """Bytes and bytes per second of the interfaces that are up, have a device and tell its speed; None without any."""
+    received = sent = megabits_per_s = 0
+    for interface in sorted((root / "sys/class/net").glob("*")):
+        speed = read_or_empty(interface / "speed").strip()
+        if not (interface / "device").exists() or not speed.isdigit():
+            continue
+        megabits_per_s += int(speed)
+        received += _number(interface / "statistics/rx_bytes")
+        sent += _number(interface / "statistics/tx_bytes")
+    if not megabits_per_s:
+        return None, None
+    return max(received, sent), megabits_per_s * _BYTES_PER_MEGABIT
+
+
+def _number(path: Path) -> int:
+    text = read_or_empty(path).strip()
+    return int(text) if text.isdigit() else 0
 
 
 def _pressure_ns(root: Path) -> int | None:

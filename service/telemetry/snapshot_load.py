@@ -162,7 +162,8 @@ class HostFigures:
         throttled_time_ratio: share of the window during which the quota had run out.
         steal_ratio: share of the CPU time that the hypervisor gave to others.
         pressure_ratio: share of the window in which some thread waited for a core (PSI).
-        nic_bytes_per_s: what the network interface carries at most.
+        nic_bytes_per_s: what the network interfaces carry at most, either way; virtual ones do not count.
+        nic_used_bytes_per_s: what they received or sent, whichever is more, whoever's it was.
     """
 
     cpu_count: float | None = None
@@ -174,6 +175,7 @@ class HostFigures:
     steal_ratio: float | None = None
     pressure_ratio: float | None = None
     nic_bytes_per_s: float | None = None
+    nic_used_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

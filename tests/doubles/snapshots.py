@@ -226,6 +226,7 @@ def healthy(**changes) -> MetricsSnapshot:
             steal_ratio=0.0,
             pressure_ratio=0.02,
             nic_bytes_per_s=12.5e9,
+            nic_used_bytes_per_s=1.5e9,
         ),
         "client": ClientFigures(concurrency=None, latency_mean_s=1.55e-3, cpu_busy_ratio=0.4),
         "probes": probes(),

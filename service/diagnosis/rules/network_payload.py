@@ -89,14 +89,10 @@ def _evidence(snapshot: MetricsSnapshot, way: float, gap: float) -> tuple[Eviden
         Evidence("read and send, of the latency", way, "ratio", LONG_WAY),
         Evidence("the client's time beyond the server's, of the client's", gap, "ratio", LONG_WAY),
     ]
-    body, answer, most = (
-        snapshot.requests.body_bytes_mean,
-        snapshot.requests.answer_bytes_mean,
-        snapshot.host.nic_bytes_per_s,
-    )
+    body, answer = snapshot.requests.body_bytes_mean, snapshot.requests.answer_bytes_mean
     if body is not None and answer is not None:
         evidence.append(Evidence("payload per request", body + answer, "bytes"))
-        if most:
-            used = max(body, answer) * snapshot.requests_per_s / most
-            evidence.append(Evidence("bandwidth of the network interface used", used, "ratio"))
+    most, used = snapshot.host.nic_bytes_per_s, snapshot.host.nic_used_bytes_per_s
+    if most and used is not None:
+        evidence.append(Evidence("bandwidth of the network interfaces used", used / most, "ratio"))
     return tuple(evidence)

@@ -71,6 +71,8 @@ def counters(at_s: float, **grown) -> HostCounters:
         "pressure_ns": 0,
         "interpreter_waits": 0,
         "interpreter_wait_ns": 0,
+        "nic_bytes": 0,
+        "nic_bytes_per_s": 0,
     }
     return HostCounters(
         at_ns=int(at_s * NS_PER_S), **{name: value + grown.get(name, 0) for name, value in fields.items()}
@@ -97,6 +99,8 @@ def test_the_host_by_differences():
         pressure_ns=NS_PER_S // 10,
         interpreter_waits=10,
         interpreter_wait_ns=10 * NS_PER_MS,
+        nic_bytes=3000,
+        nic_bytes_per_s=125_000_000,
     )
     found = host(counters(10.0), grown)
     assert found.throttled_period_ratio == 0.25
@@ -105,6 +109,13 @@ def test_the_host_by_differences():
     assert found.pressure_ratio == pytest.approx(0.05)
     assert found.gil_wait_ratio == pytest.approx(0.5)
     assert found.cpu_count == 4.0
+    assert (found.nic_bytes_per_s, found.nic_used_bytes_per_s) == (125_000_000, 1500.0)
+
+
+@pytest.mark.parametrize(("late", "used"), [(7000, 3000.0), (500, None)], ids=["used", "an interface went away"])
+def test_what_the_network_interfaces_carried(late, used):
+    early, then = (counters(at_s, nic_bytes=nic, nic_bytes_per_s=10**9) for at_s, nic in ((10.0, 1000), (12.0, late)))
+    assert host(early, then).nic_used_bytes_per_s == used
 
 
 def test_a_group_without_a_quota_is_not_held_back():

@@ -65,3 +65,34 @@ def test_elsewhere_than_on_linux_nothing_is_known(tmp_path: Path) -> None:
 )
 def test_run_delay_of_a_thread(schedstat: str, delay_ns: int | None) -> None:
     assert run_delay_ns(schedstat) == delay_ns
+
+
+def interface(root: Path, name: str, speed: str, *, received: str = "0", sent: str = "0", is_real: bool = True) -> None:
+    folder = root / "sys/class/net" / name
+    (folder / "statistics").mkdir(parents=True)
+    (folder / "speed").write_text(f"{speed}\n")
+    (folder / "statistics/rx_bytes").write_text(received)
+    (folder / "statistics/tx_bytes").write_text(sent)
+    if is_real:
+        (folder / "device").mkdir()
+
+
+def test_network_interfaces_with_a_device_behind_them_and_a_speed(tmp_path: Path) -> None:
+    interface(tmp_path, "eth0", "1000", received="70", sent="10")
+    interface(tmp_path, "eth1", "10000", received="5", sent="100")
+    interface(tmp_path, "veth0", "10000", received="9999", is_real=False)
+    interface(tmp_path, "eth2", "-1", received="9999")
+    counters = read_host_counters(0, tmp_path)
+    assert counters.nic_bytes == 110
+    assert counters.nic_bytes_per_s == 11_000 * 125_000
+
+
+def test_an_interface_that_tells_no_bytes_has_carried_none(tmp_path: Path) -> None:
+    interface(tmp_path, "eth0", "1000", received="", sent="x")
+    assert read_host_counters(0, tmp_path).nic_bytes == 0
+
+
+def test_interfaces_without_a_speed_tell_nothing(tmp_path: Path) -> None:
+    interface(tmp_path, "eth0", "-1", received="70")
+    counters = read_host_counters(0, tmp_path)
+    assert (counters.nic_bytes, counters.nic_bytes_per_s) == (None, None)

@@ -51,7 +51,7 @@ def test_the_gain_is_at_most_the_way():
 def test_payload_and_bandwidth_are_told_where_they_are_known():
     told = {evidence.name: evidence.value for evidence in examine(healthy()).evidence}
     assert told["payload per request"] == pytest.approx(154_000)
-    assert told["bandwidth of the network interface used"] == pytest.approx(0.12)
+    assert told["bandwidth of the network interfaces used"] == pytest.approx(0.12)
     silent = examine(healthy(requests=requests(body_bytes_mean=None))).evidence
     assert "payload per request" not in {evidence.name for evidence in silent}
     assert Stage.READ.value == "read"
