@@ -131,7 +131,7 @@ def present_policy(snapshot: MetricsSnapshot) -> ReplayPolicy | None:
         lane_slowdown=slowdown,
         upstream=tuple(
             Upstream(figures.busy_s / max(figures.rows, snapshot.requests.rows), figures.servers)
-            for station in (Station.EVENT_LOOP, Station.THREAD_POOL)
+            for station in (Station.EVENT_LOOP, Station.THREAD_POOL, Station.ENGINE_LOOP)
             if (figures := snapshot.stations.get(station)) and figures.rows
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from service.telemetry.history import Span
@@ -25,11 +25,10 @@ from service.telemetry.window_load import (
     arrival_figures,
     ends,
     facts_between,
-    minus,
-    quantile_s,
     queue_figures,
     request_figures,
 )
+from service.telemetry.window_loops import lag_mean_s, lag_p99_s, loop_stations, speaking_loop
 from service.units import NS_PER_MS, NS_PER_S
 
 INTERPRETER_TURN_NS = NS_PER_MS
@@ -95,26 +94,29 @@ def take_snapshot(span: Span, surroundings: Surroundings) -> MetricsSnapshot:
 def stations(span: Span, pool_threads: int) -> Mapping[Station, StationFigures]:
     """Who was busy how long; a station that did nothing is absent.
 
-    The event loop serves every model: its rows are those of all. On the CPU the lanes' threads copy and compute by
+    On the CPU the lanes' threads copy and compute by
     turns, so copies lie within the device there.
     """
     first, last = ends(span)
     before, after = first.figures, last.figures
     rows, batch_rows = after.requests.rows - before.requests.rows, _batch_rows(span)
-    loop_ns = span.last.loop_cpu_ns - span.first.loop_cpu_ns
+    loops = loop_stations(span)
+    scheduler = Station.ENGINE_LOOP if Station.ENGINE_LOOP in loops else Station.EVENT_LOOP
     pool_rows = last.marks.pool_rows - first.marks.pool_rows
     encode_ns = facts_between(before.requests, after.requests).encode
     found = {
-        Station.EVENT_LOOP: _station(loop_ns, span.last.rows - span.first.rows),
+        **loops,
         Station.THREAD_POOL: _station(last.marks.pool_ns - first.marks.pool_ns, pool_rows, pool_threads),
-        Station.BATCHER: _station(
-            last.marks.batcher_ns - first.marks.batcher_ns, batch_rows, within=Station.EVENT_LOOP
-        ),
+        Station.BATCHER: _station(last.marks.batcher_ns - first.marks.batcher_ns, batch_rows, within=scheduler),
         **_lane_stations(span, batch_rows),
         Station.ENCODE: _station(encode_ns, rows, within=Station.EVENT_LOOP),
     }
     return MappingProxyType(
-        {station: found[station] for station in Station if found[station].rows and found[station].busy_s > 0}
+        {
+            station: figures
+            for station in Station
+            if (figures := found.get(station)) is not None and figures.rows and figures.busy_s > 0
+        }
     )
 
 
@@ -146,20 +148,22 @@ def _station(busy_ns: int, rows: int, servers: int = 1, within: Station | None =
 
 def host_figures(span: Span, cpu_count: float) -> HostFigures:
     """What kept the process from its cores, and its threads from the interpreter."""
-    lag = minus(span.last.loop_lag, span.first.loop_lag)
-    lag_s = quantile_s(lag, 0.99)
-    mean_lag_s = lag.sums[0] / lag.count() / NS_PER_S if lag.count() else None
+    loop = speaking_loop(span)
+    known = HostFigures(
+        cpu_count=cpu_count,
+        frontends=len(span.last.front_ends),
+        loop_lag_p99_s=lag_p99_s(loop),
+        loop_lag_mean_s=lag_mean_s(loop),
+    )
     before, after = span.first.host, span.last.host
     if before is None or after is None or after.at_ns <= before.at_ns:
-        return HostFigures(cpu_count=cpu_count, loop_lag_p99_s=lag_s, loop_lag_mean_s=mean_lag_s)
+        return known
     elapsed_ns = after.at_ns - before.at_ns
     pressure = _ratio(_grown(before, after, "pressure_ns"), elapsed_ns)
     stolen = _ratio(_grown(before, after, "stolen_ticks"), _grown(before, after, "all_ticks"))
     periods = _ratio(_grown(before, after, "throttled_periods"), _grown(before, after, "periods"))
-    return HostFigures(
-        cpu_count=cpu_count,
-        loop_lag_p99_s=lag_s,
-        loop_lag_mean_s=mean_lag_s,
+    return replace(
+        known,
         gil_wait_ratio=None if _is_crowded(pressure, stolen) else _interpreter_wait(before, after),
         throttled_period_ratio=periods,
         throttled_time_ratio=_held_back(_grown(before, after, "throttled_ns"), elapsed_ns, periods),

@@ -19,6 +19,7 @@ from service.errors import ModelNotFound, NotReady
 from service.requests import Clock
 from service.telemetry.activity import Activity, ActivityMarks, OccupancyMarks
 from service.telemetry.figures import ModelFigures
+from service.telemetry.front_ends import FrontEndMoment
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.host_counters import HostCounters
@@ -84,6 +85,7 @@ class Moment:
         gpus: as sampled last.
         models: by name.
         experiments: exclusive runs of probes, on whichever model.
+        front_ends: those in processes of their own, which are connected; empty where there are none.
     """
 
     at_ns: int
@@ -94,6 +96,7 @@ class Moment:
     gpus: tuple[GpuFigures, ...]
     models: Mapping[str, ModelMoment]
     experiments: OccupancyMarks = NO_EXPERIMENTS
+    front_ends: tuple[FrontEndMoment, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -138,6 +141,7 @@ class Senses:
         host: the latest counters of the machine.
         gpus: the latest figures of the GPUs that models use.
         experiments: exclusive runs of probes until a moment of the clock.
+        front_ends: in processes of their own, each as it is now.
         clock: monotonic nanoseconds.
         clock_unix_ns: nanoseconds since 1970.
         loop_cpu_ns: CPU time of the calling thread.
@@ -147,6 +151,7 @@ class Senses:
     host: Callable[[], HostCounters | None] = lambda: None
     gpus: Callable[[], tuple[GpuFigures, ...]] = tuple
     experiments: Callable[[int], OccupancyMarks] = lambda _: NO_EXPERIMENTS
+    front_ends: Callable[[], tuple[FrontEndMoment, ...]] = tuple
     clock: Clock = time.monotonic_ns
     clock_unix_ns: Clock = time.time_ns
     loop_cpu_ns: Clock = time.thread_time_ns
@@ -197,6 +202,7 @@ class History:
             gpus=senses.gpus(),
             models=MappingProxyType(models),
             experiments=senses.experiments(at_ns),
+            front_ends=senses.front_ends(),
         )
 
     def keep(self) -> None:

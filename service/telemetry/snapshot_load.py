@@ -35,7 +35,10 @@ class Station(Enum):
     """A resource with a service demand."""
 
     EVENT_LOOP = "event_loop"
-    """The one thread that reads, parses, schedules and answers; counted in CPU seconds."""
+    """The thread that reads, parses, schedules and answers; counted in CPU seconds. Of several front ends in processes
+    of their own, each counts as the busiest."""
+    ENGINE_LOOP = "engine_loop"
+    """Behind such front ends, the one thread that schedules for all of them; counted in CPU seconds."""
     THREAD_POOL = "thread_pool"
     """Threads that decode, preprocess and tokenize; counted in CPU seconds."""
     BATCHER = "batcher"
@@ -155,7 +158,8 @@ class HostFigures:
 
     Attributes:
         cpu_count: cores that affinity and quota leave to the process.
-        loop_lag_p99_s: lateness of the event loop's timer.
+        frontends: front ends in processes of their own; 0 where one process is all.
+        loop_lag_p99_s: lateness of the event loop's timer; of several front ends that of the busiest.
         loop_lag_mean_s: likewise, its mean.
         gil_wait_ratio: share of the time that a thread which wants the interpreter waits for it.
         throttled_period_ratio: share of the cgroup's periods in which its quota ran out.
@@ -167,6 +171,7 @@ class HostFigures:
     """
 
     cpu_count: float | None = None
+    frontends: int = 0
     loop_lag_p99_s: float | None = None
     loop_lag_mean_s: float | None = None
     gil_wait_ratio: float | None = None

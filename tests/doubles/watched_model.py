@@ -12,6 +12,7 @@ from service.device_figures import GraphMiss, LaneFigures, MissReason
 from service.requests import NO_FACTS, BatchFacts, BatchTimings, DeviceTimings, RequestFacts, StageTimings
 from service.telemetry.activity import Activity, Occupancy
 from service.telemetry.figures import ModelGauges
+from service.telemetry.front_ends import FrontEnds
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.history import History, ModelSource, Senses
 from service.telemetry.host_counters import HostCounters
@@ -86,6 +87,7 @@ class WatchedServer:
         self.host: HostCounters | None = None
         self.gpus: tuple[GpuFigures, ...] = ()
         self.experiments = Occupancy(0)
+        self.front_ends = FrontEnds()
         self.recorder = Recorder(registry=CollectorRegistry(), triton_names_enabled=False)
         self.models: list[WatchedModel] = []
         senses = Senses(
@@ -93,6 +95,7 @@ class WatchedServer:
             host=lambda: self.host,
             gpus=lambda: self.gpus,
             experiments=self.experiments.marks,
+            front_ends=self.front_ends.moments,
             clock=lambda: int(self.now_s * NS_PER_S),
             clock_unix_ns=lambda: int((self.now_s + self.wall_offset_s) * NS_PER_S),
             loop_cpu_ns=lambda: int(self.cpu_s * NS_PER_S),

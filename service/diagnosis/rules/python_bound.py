@@ -3,10 +3,13 @@
 Three forms, each by its own evidence (taxonomy class 18): the event loop is the limiter, loaded above 0.7 in CPU
 seconds; parsing and rendering JSON are a tenth of the latency, the wait for the loop not counted; threads wait for the
 interpreter's lock more than a fifth of the time, and the loop runs more than 10 ms late. A loop that is late without
-either is held up by something else: cpu-starved says by what.
+either is held up by something else: cpu-starved says by what. With front ends in processes of their own, the busiest of
+them speaks, or the engine behind them where that is the fuller one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from service.diagnosis.finding import (
     BottleneckClass,
@@ -25,7 +28,7 @@ from service.diagnosis.finding import (
 from service.diagnosis.gains import at_most, latency_gain, throughput_gain, throughput_without
 from service.diagnosis.misconceptions import COMPUTE_IS_NOT_LATENCY
 from service.diagnosis.observed import rows_per_request
-from service.diagnosis.stations import SATURATED_LOAD, StationLoad, limiter, load_of, station_loads
+from service.diagnosis.stations import SATURATED_LOAD, StationLoad, limiter, station_loads
 from service.diagnosis.validity import MAX_THROTTLED_SHARE
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage, Station
@@ -34,6 +37,7 @@ from service.telemetry.snapshot_probes import Interval
 KIND = BottleneckClass.PYTHON_BOUND
 LONG_CODEC = 0.1
 MOSTLY_JSON = 0.5
+LOOPS = (Station.EVENT_LOOP, Station.ENGINE_LOOP)
 LONG_GIL_WAIT = 0.2
 LATE_S = 0.01
 
@@ -45,7 +49,7 @@ BINARY = Fix(
 
 def examine(snapshot: MetricsSnapshot) -> Finding:
     """Judges whether Python limits the server."""
-    loop = load_of(station_loads(snapshot), Station.EVENT_LOOP)
+    loop = _fullest_loop(station_loads(snapshot))
     codec = snapshot.stage_share(Stage.PARSE, Stage.RENDER)
     if loop is None or codec is None:
         return unrecorded(KIND, "the event loop's CPU time, and the stages parse and render")
@@ -69,6 +73,10 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
             missing=(Missing("whether the container's quota or another process takes its core", "P13"),),
         )
     return refuted(KIND, f"the event loop is {percent(loop.load)} loaded, the codec takes {percent(work)}", *evidence)
+
+
+def _fullest_loop(loads: Sequence[StationLoad]) -> StationLoad | None:
+    return max((load for load in loads if load.station in LOOPS), key=lambda load: load.load, default=None)
 
 
 def _work_share(snapshot: MetricsSnapshot, loop: StationLoad, codec: float) -> float:
@@ -97,17 +105,38 @@ def _saturated(snapshot: MetricsSnapshot, loop: StationLoad, work: float, eviden
     is_json = (snapshot.requests.json_share or 0.0) >= MOSTLY_JSON
     work_s = work * (snapshot.latency_s or 0.0) / rows_per_request(snapshot)
     is_codec = is_json and work_s >= 0.5 * loop.service_s
-    fix = Fix("send several rows per request, let other processes read and parse, or run more servers side by side")
     return Finding(
         kind=KIND,
         verdict=Verdict.CONFIRMED,
-        summary=f"the event loop limits: it is {percent(loop.load)} loaded and would take at most "
+        summary=f"{_name(snapshot, loop)} limits: it is {percent(loop.load)} loaded and would take at most "
         f"{loop.capacity_rows_per_s:.4g} rows/s",
         evidence=evidence,
         gain=_loop_gain(snapshot, loop),
-        fix=BINARY if is_codec else fix,
+        fix=BINARY if is_codec else _more_loops(snapshot, loop),
         verify="the event loop's CPU seconds per row must fall, and rows per second must grow",
         note=COMPUTE_IS_NOT_LATENCY,
+    )
+
+
+def _name(snapshot: MetricsSnapshot, loop: StationLoad) -> str:
+    if loop.station is Station.ENGINE_LOOP:
+        return "the event loop of the engine"
+    front_ends = snapshot.host.frontends
+    return f"the busiest of {front_ends} front ends" if front_ends > 1 else "the event loop"
+
+
+def _more_loops(snapshot: MetricsSnapshot, loop: StationLoad) -> Fix:
+    if loop.station is Station.ENGINE_LOOP:
+        return Fix("send several rows per request, or run more servers side by side: one engine schedules for all")
+    if not snapshot.host.frontends:
+        return Fix(
+            "let processes of their own read and parse, or send several rows per request",
+            command="inferlane serve --frontends 2",
+        )
+    more = 2 * snapshot.host.frontends
+    return Fix(
+        "start more front ends, and spread connections over them: clients that keep many open fill none alone",
+        command=f"inferlane serve --frontends {more}",
     )
 
 
@@ -116,10 +145,10 @@ def _loop_gain(snapshot: MetricsSnapshot, loop: StationLoad) -> Gain | None:
     json, binary = snapshot.probes.json_codec, snapshot.probes.binary_codec
     share, loads = snapshot.requests.json_share or 0.0, station_loads(snapshot)
     if json is None or binary is None or share < MOSTLY_JSON:
-        return throughput_without(loads, Station.EVENT_LOOP)
+        return throughput_without(loads, loop.station)
     saved = json.minus(binary).scaled(share / rows_per_request(snapshot) / loop.demand_s)
     factors = (1.0 / (1.0 - min(0.99, max(0.0, end))) for end in (saved.value, saved.low, saved.high))
-    return throughput_gain(loads, Station.EVENT_LOOP, Interval(*factors), GainLabel.MODELLED)
+    return throughput_gain(loads, loop.station, Interval(*factors), GainLabel.MODELLED)
 
 
 def _json(snapshot: MetricsSnapshot, codec: float, work: float, evidence: tuple[Evidence, ...]) -> Finding:

@@ -35,6 +35,38 @@ def busy(server: WatchedServer, **model):
     }
 
 
+def test_behind_front_ends_the_engine_schedules_and_the_busiest_of_them_speaks():
+    server = WatchedServer()
+    idle, full = server.front_ends.begin(), server.front_ends.begin()
+    server.front_ends.count(full, 5 * NS_PER_S, [9 * NS_PER_S])
+
+    def work(life: int, cpu_s: float, lag_ms: int) -> None:
+        server.front_ends.count(life, int(cpu_s * NS_PER_S), [lag_ms * NS_PER_MS] * 100)
+
+    watched = server.add()
+    server.pass_seconds(1)
+    server.cpu_s += 0.5
+    work(idle, 0.1, 1)
+    work(full, 0.8, 40)
+    watched.answer(10.5, rows=3)
+    watched.run_batch(10.5, rows=3)
+    watched.activity.batcher_ns += 5 * NS_PER_MS
+    server.pass_seconds(1)
+    span = server.history.span("m", 60.0)
+    found = stations(span, 8)
+    assert (found[Station.EVENT_LOOP].busy_s, found[Station.EVENT_LOOP].servers) == (pytest.approx(1.6), 2)
+    assert (found[Station.ENGINE_LOOP].busy_s, found[Station.ENGINE_LOOP].rows) == (pytest.approx(0.5), 3)
+    assert found[Station.BATCHER].within is Station.ENGINE_LOOP
+    host = host_figures(span, 4.0)
+    assert (host.frontends, host.loop_lag_mean_s) == (2, pytest.approx(0.04))
+    server.front_ends.end(full)
+    replaced = server.front_ends.begin()
+    work(replaced, 0.6, 2)
+    server.pass_seconds(1)
+    found = stations(server.history.span("m", 60.0), 8)
+    assert found[Station.EVENT_LOOP].busy_s == pytest.approx(1.2), "one that is gone says nothing, its successor does"
+
+
 def test_stations_on_the_cpu_where_lanes_copy_and_compute_by_turns():
     assert busy(WatchedServer(), lanes=2) == {
         Station.EVENT_LOOP: (0.5, 10, 1, None),

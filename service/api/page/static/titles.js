@@ -48,6 +48,7 @@ export const GROUPS = { intake: "Taking in", waiting: "Waiting", device: "Lane a
 
 export const STATIONS = {
   event_loop: "Event loop",
+  engine_loop: "Engine's event loop",
   thread_pool: "Thread pool",
   batcher: "Batcher",
   h2d: "Copies in",

@@ -9,9 +9,10 @@ import pytest
 
 from service.diagnosis.finding import GainLabel, GainMetric, Verdict
 from service.diagnosis.rules.python_bound import examine
-from service.telemetry.snapshot_load import HostFigures, Stage
+from service.diagnosis.stations import load_of, station_loads
+from service.telemetry.snapshot_load import HostFigures, Stage, Station, StationFigures
 from tests.doubles.faults import cpu_starved, python_bound
-from tests.doubles.snapshots import healthy, probes, requests, stations
+from tests.doubles.snapshots import REQUESTS, WINDOW_S, healthy, probes, requests, stations
 
 LOADED = healthy(stations=stations(event_loop=0.95))
 JSON_LOADED = replace(
@@ -51,6 +52,58 @@ def test_verdicts(snapshot, verdict, words):
     finding = examine(snapshot)
     assert finding.verdict is verdict
     assert words in finding.summary
+
+
+def behind_front_ends(front: float, engine: float, count: int = 4):
+    """Front ends, of which the busiest is so loaded, and an engine behind them."""
+    loops = {
+        Station.EVENT_LOOP: StationFigures(count * front * WINDOW_S, REQUESTS, count),
+        Station.ENGINE_LOOP: StationFigures(engine * WINDOW_S, REQUESTS),
+    }
+    return healthy(stations=MappingProxyType(stations() | loops), host=replace(healthy().host, frontends=count))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "verdict", "words", "command"),
+    [
+        pytest.param(
+            behind_front_ends(0.95, 0.3),
+            Verdict.CONFIRMED,
+            "the busiest of 4 front ends limits: it is 95.0 % loaded",
+            "--frontends 8",
+            id="the busiest front end is full",
+        ),
+        pytest.param(
+            behind_front_ends(0.3, 0.95),
+            Verdict.CONFIRMED,
+            "the event loop of the engine limits",
+            None,
+            id="the engine",
+        ),
+        pytest.param(
+            behind_front_ends(0.95, 0.3, 1), Verdict.CONFIRMED, "the event loop limits", "--frontends 2", id="only one"
+        ),
+        pytest.param(behind_front_ends(0.4, 0.3), Verdict.REFUTED, "40.0 % loaded", None, id="room everywhere"),
+        pytest.param(behind_front_ends(0.3, 0.4), Verdict.REFUTED, "40.0 % loaded", None, id="room, the engine fuller"),
+    ],
+)
+def test_with_front_ends_the_fullest_loop_speaks(snapshot, verdict, words, command):
+    finding = examine(snapshot)
+    assert finding.verdict is verdict
+    assert words in finding.summary
+    if command is not None:
+        assert command in finding.fix.command
+
+
+def test_one_process_is_told_of_front_ends():
+    assert "--frontends 2" in examine(LOADED).fix.command
+
+
+def test_front_ends_share_the_demand_and_the_busiest_sets_the_ceiling():
+    load = load_of(station_loads(behind_front_ends(0.5, 0.1)), Station.EVENT_LOOP)
+    assert load.utilisation == pytest.approx(0.5)
+    assert load.demand_s == pytest.approx(load.service_s / 4)
+    assert load.capacity_rows_per_s == pytest.approx(REQUESTS / WINDOW_S / 0.5)
 
 
 def test_json_gains_what_p11_measured():
