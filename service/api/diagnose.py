@@ -21,6 +21,7 @@ from service.diagnosis.document import JsonValue, to_json
 from service.diagnosis.report import Report
 from service.diagnosis.report import diagnose as diagnose_snapshot
 from service.diagnosis.review import baseline_of, review, review_to_json
+from service.diagnosis.track_record import TrackRecords
 from service.diagnosis_text.report import to_text
 from service.telemetry.assemble import Surroundings, take_snapshot
 
@@ -62,19 +63,22 @@ class Diagnoser:
         """
         async with self._turn:
             span = self._history.span(model, window_s)
-            made = await asyncio.to_thread(_diagnose, span, self._surroundings(span.model), self._report_id())
+            surroundings, records = self._surroundings(span.model), self._kept.records()
+            made = await asyncio.to_thread(_diagnose, span, surroundings, self._report_id(), records)
         self._kept.keep(baseline_of(made))
         return made
 
     async def review(self, since: str, window_s: float) -> dict[str, JsonValue]:
-        """Holds an earlier report against a new one of its model.
+        """Holds an earlier report against a new one of its model, and keeps what came of it: confidence is earned.
 
         Raises:
             InvalidInput: no such report is kept.
             ModelNotFound, NotReady: as `report`.
         """
         baseline = self._kept.get(since)
-        return review_to_json(review(baseline, await self.report(baseline.model, window_s)))
+        made = review(baseline, await self.report(baseline.model, window_s))
+        self._kept.keep_review(made)
+        return review_to_json(made)
 
 
 def diagnose_router(diagnoser: Diagnoser) -> APIRouter:
@@ -106,5 +110,5 @@ def diagnose_router(diagnoser: Diagnoser) -> APIRouter:
     return router
 
 
-def _diagnose(span: Span, surroundings: Surroundings, report_id: str) -> Report:
-    return diagnose_snapshot(take_snapshot(span, surroundings), report_id=report_id)
+def _diagnose(span: Span, surroundings: Surroundings, report_id: str, records: TrackRecords) -> Report:
+    return diagnose_snapshot(take_snapshot(span, surroundings), report_id=report_id, records=records)

@@ -12,6 +12,7 @@ from service.diagnosis.finding import Evidence, Finding, Fix, Gain, percent
 from service.diagnosis.layers import ClassifiedLayer, LayerTable
 from service.diagnosis.report import Report
 from service.diagnosis.stations import StationLoad
+from service.diagnosis.track_record import confidence
 from service.diagnosis.validity import Check
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_device import BucketUse
@@ -115,6 +116,7 @@ def _finding(finding: Finding, report: Report) -> dict[str, JsonValue]:
         "summary": finding.summary,
         "evidence": [_evidence(evidence) for evidence in finding.evidence],
         "gain": gain_to_json(finding.gain),
+        "confidence": number(confidence(finding, report.records)),
         "fix": _fix(finding.fix),
         "verify": verification(finding, report),
         "missing": [{"what": missing.what, "probe": missing.probe} for missing in finding.missing],

@@ -6,7 +6,7 @@ Promises: the order depends on the findings alone, not on the order in which the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from service.diagnosis.finding import (
@@ -20,20 +20,18 @@ from service.diagnosis.finding import (
     Verdict,
     percent,
 )
+from service.diagnosis.track_record import NO_RECORDS, TrackRecords, confidence
 
 MATERIAL = 0.03
 """Share of a request's time, or of throughput, that a bottleneck must cost (taxonomy 2.4, step 6)."""
-
-CONFIDENCE: Mapping[GainLabel, float] = {GainLabel.MEASURED: 1.0, GainLabel.MODELLED: 0.8, GainLabel.UPPER_BOUND: 0.5}
-"""What a gain counts by its label; an upper bound is as likely to be nothing as to be all."""
 
 _CLASSES = list(BottleneckClass)
 _VERDICTS = (Verdict.CONFIRMED, Verdict.UNVERIFIED, Verdict.REFUTED)
 
 
-def score(finding: Finding) -> float:
+def score(finding: Finding, records: TrackRecords = NO_RECORDS) -> float:
     """Gain times confidence, in shares of a request's time; 0 without a gain."""
-    return finding.gain.saved * CONFIDENCE[finding.gain.label] if finding.gain else 0.0
+    return finding.gain.saved * (confidence(finding, records) or 0.0) if finding.gain else 0.0
 
 
 def settle(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -46,7 +44,10 @@ def settle(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def rank(
-    findings: Sequence[Finding], offered_rows_per_s: float | None, capacity_rows_per_s: float | None
+    findings: Sequence[Finding],
+    offered_rows_per_s: float | None,
+    capacity_rows_per_s: float | None,
+    records: TrackRecords = NO_RECORDS,
 ) -> tuple[Finding, ...]:
     """The findings in the order in which to care for them.
 
@@ -57,12 +58,15 @@ def rank(
         findings: settled.
         offered_rows_per_s: what is asked; None if unknown.
         capacity_rows_per_s: what the limiter makes at most; None if unknown.
+        records: how far earlier predictions have held.
     """
     cause = _cause_of_overload(findings, offered_rows_per_s, capacity_rows_per_s)
 
     def key(finding: Finding) -> tuple[bool, int, float, bool, int]:
         is_symptom = cause is not None and finding.kind is BottleneckClass.OVERLOAD
-        own = min(score(finding), score(cause)) if is_symptom and cause is not None else score(finding)
+        own = score(finding, records)
+        if is_symptom and cause is not None:
+            own = min(own, score(cause, records))
         is_invalid = finding.kind is BottleneckClass.INVALID_MEASUREMENT and finding.verdict is Verdict.CONFIRMED
         place = _CLASSES.index(finding.kind)
         return not is_invalid, _VERDICTS.index(finding.verdict), -own, is_symptom, place

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.diagnosis.finding import Finding, Verdict, percent
 from service.diagnosis.layers import LayerTable, classify
 from service.diagnosis.ranking import MATERIAL, rank, settle
 from service.diagnosis.rules import RULES
 from service.diagnosis.stations import StationLoad, knee_requests, limiter, station_loads
+from service.diagnosis.track_record import NO_RECORDS, TrackRecords
 from service.diagnosis.validity import Check, fatal, run_checks
 from service.telemetry.snapshot import MetricsSnapshot
 from service.telemetry.snapshot_load import Stage
@@ -27,6 +28,7 @@ class Report:
         knee_requests: requests in flight beyond which throughput grows no more; None without data.
         findings: one per class, ranked.
         layers: of the profiled buckets, placed under the roof.
+        records: how far earlier predictions have held, by which findings were ranked.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Report:
     knee_requests: float | None
     findings: tuple[Finding, ...]
     layers: tuple[LayerTable, ...]
+    records: TrackRecords = field(default_factory=lambda: NO_RECORDS)
 
     @property
     def is_valid(self) -> bool:
@@ -78,12 +81,13 @@ class Report:
         return f"; {count} {noun} could not be decided" if count else ""
 
 
-def diagnose(snapshot: MetricsSnapshot, *, report_id: str) -> Report:
+def diagnose(snapshot: MetricsSnapshot, *, report_id: str, records: TrackRecords = NO_RECORDS) -> Report:
     """Judges a window by every rule.
 
     Args:
         snapshot: the window.
         report_id: what the report is to be called.
+        records: how far earlier predictions have held.
     """
     stations = station_loads(snapshot)
     first = limiter(stations)
@@ -99,6 +103,8 @@ def diagnose(snapshot: MetricsSnapshot, *, report_id: str) -> Report:
             findings,
             snapshot.arrivals.rows_per_s if snapshot.arrivals else None,
             first.capacity_rows_per_s if first else None,
+            records,
         ),
         layers=tuple(classify(profile, snapshot.probes.peaks) for profile in snapshot.layers),
+        records=records,
     )

@@ -7,12 +7,14 @@ clients shows in what is answered. Predictions that hold, and those that do not,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from service.diagnosis.document import JsonValue, gain_to_json, number
 from service.diagnosis.finding import BottleneckClass, Gain, GainMetric, Verdict, percent
 from service.diagnosis.report import Report
+from service.diagnosis.track_record import TrackRecord, TrackRecords
 
 REVIEW_SCHEMA = "inferlane.review/1"
 
@@ -127,16 +129,14 @@ def review(baseline: Baseline, report: Report) -> Review:
     )
 
 
-def calibration(reviews: Sequence[Review]) -> float | None:
-    """Mean of achieved over predicted gains, over the changes that could be attributed; None without any."""
-    ratios = [
-        outcome.achieved / outcome.predicted.value
-        for one in reviews
-        if one.is_attributable
-        for outcome in one.outcomes
-        if outcome.verdict is not Verdict.CONFIRMED and outcome.achieved is not None and outcome.predicted.value > 0
-    ]
-    return sum(ratios) / len(ratios) if ratios else None
+def track_records(reviews: Iterable[Review]) -> TrackRecords:
+    """By class how far predictions have held, over the changes that were the fix of one bottleneck alone."""
+    records: dict[BottleneckClass, TrackRecord] = {}
+    for outcome in (outcome for one in reviews if one.is_attributable for outcome in one.outcomes):
+        if outcome.verdict is not Verdict.CONFIRMED and outcome.has_held is not None:
+            before = records.get(outcome.kind, TrackRecord())
+            records[outcome.kind] = TrackRecord(before.judged + 1, before.held + outcome.has_held)
+    return MappingProxyType(records)
 
 
 def _offered(report: Report) -> float:

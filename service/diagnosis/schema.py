@@ -127,6 +127,8 @@ def _finding() -> _Schema:
             "summary": TEXT,
             "evidence": _list(_object(name=TEXT, value=KNOWN_OR_NULL, unit=TEXT, threshold=KNOWN_OR_NULL)),
             "gain": _nullable({"$ref": "#/$defs/gain"}),
+            "confidence": KNOWN_OR_NULL
+            | {"description": "How far the gain is believed: by its label, and by what reviews of its class found."},
             "fix": _nullable(_object(text=TEXT, card=TEXT, command=TEXT)),
             "verify": TEXT | {"description": "The call to make after the fix, and what must be seen then."},
             "missing": _list(_object(what=TEXT, probe=TEXT)) | {"description": "What would decide, if unverified."},

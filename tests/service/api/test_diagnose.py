@@ -17,10 +17,12 @@ from fastapi import FastAPI
 from service.api import diagnose as diagnose_module
 from service.api.diagnose import Diagnoser, diagnose_router
 from service.api.errors import install_error_handlers
-from service.api.kept_reports import MAX_KEPT, KeptReports
+from service.api.kept_reports import MAX_KEPT, MAX_REVIEWS, KeptReports
+from service.diagnosis.finding import BottleneckClass, Gain, GainLabel, GainMetric, Verdict
 from service.diagnosis.report import diagnose
-from service.diagnosis.review import baseline_of
+from service.diagnosis.review import Outcome, Review, baseline_of
 from service.diagnosis.schema import document_schema
+from service.diagnosis.track_record import TrackRecord
 from service.errors import InvalidInput
 from service.telemetry.assemble import Surroundings
 from tests.doubles.snapshots import healthy
@@ -124,11 +126,11 @@ async def test_the_work_is_done_on_a_thread_and_one_report_at_a_time(
     loop = asyncio.get_running_loop()
     begun: list[int] = []
 
-    def held(snapshot, *, report_id):
+    def held(snapshot, **options):
         begun.append(threading.get_ident())
         loop.call_soon_threadsafe(has_begun.set)
         assert may_go_on.wait(10)
-        return diagnose(snapshot, report_id=report_id)
+        return diagnose(snapshot, **options)
 
     monkeypatch.setattr(diagnose_module, "diagnose_snapshot", held)
     ask = make_ask(server)
@@ -164,3 +166,27 @@ def test_only_the_latest_reports_are_kept() -> None:
     assert kept.get("r2").id == "r2"
     with pytest.raises(InvalidInput, match="no report 'r1' is kept"):
         kept.get("r1")
+
+
+def reviewed(since: str, *, has_held: bool) -> Review:
+    gain = Gain(GainMetric.LATENCY_MEAN, 0.3, 0.2, 0.4, GainLabel.MODELLED)
+    outcome = Outcome(
+        kind=BottleneckClass.CLOCKS, predicted=gain, achieved=0.3, has_held=has_held, verdict=Verdict.REFUTED, detail=""
+    )
+    return Review(since=since, id="later", load_change=0.0, is_attributable=True, outcomes=(outcome,))
+
+
+def test_a_later_look_at_a_report_takes_the_place_of_an_earlier_one():
+    kept = KeptReports()
+    assert kept.records() == {}
+    for has_held in (False, True):
+        kept.keep_review(reviewed("r1", has_held=has_held))
+    kept.keep_review(reviewed("r2", has_held=False))
+    assert kept.records() == {BottleneckClass.CLOCKS: TrackRecord(judged=2, held=1)}
+
+
+def test_the_oldest_reviews_give_way():
+    kept = KeptReports()
+    for number in range(MAX_REVIEWS + 1):
+        kept.keep_review(reviewed(f"r{number}", has_held=number > 0))
+    assert kept.records() == {BottleneckClass.CLOCKS: TrackRecord(judged=MAX_REVIEWS, held=MAX_REVIEWS)}

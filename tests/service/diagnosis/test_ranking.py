@@ -21,6 +21,7 @@ from service.diagnosis.finding import (
     unverified,
 )
 from service.diagnosis.ranking import MATERIAL, rank, score, settle
+from service.diagnosis.track_record import TrackRecord
 
 Kind = BottleneckClass
 
@@ -77,6 +78,23 @@ def test_confidence_weighs_gains():
     assert kinds(rank([bound, measured], None, None)) == [Kind.CLOCKS, Kind.OVERLOAD]
     assert score(bound) == pytest.approx(0.25)
     assert score(refuted(Kind.CLOCKS, "no")) == 0.0
+
+
+def test_predictions_that_did_not_hold_lower_their_class():
+    first, second = found(Kind.CLOCKS, 0.4), found(Kind.OVERLOAD, 0.3)
+    assert kinds(rank([first, second], None, None)) == [Kind.CLOCKS, Kind.OVERLOAD]
+    records = {Kind.CLOCKS: TrackRecord(judged=4, held=0)}
+    assert kinds(rank([first, second], None, None, records)) == [Kind.OVERLOAD, Kind.CLOCKS]
+    assert score(first, records) == pytest.approx(score(first) * 2 / 6)
+
+
+@given(judged=st.integers(0, 50), held=st.integers(0, 50), other=st.integers(0, 50))
+def test_a_record_earns_between_nothing_and_all_and_more_for_each_that_held(judged, held, other):
+    held, other = min(held, judged), min(other, judged)
+    record, another = TrackRecord(judged, held), TrackRecord(judged, other)
+    assert 0.0 < record.earned <= 1.0
+    assert (record.earned >= another.earned) == (held >= other)
+    assert TrackRecord().earned == 1.0
 
 
 def test_equal_gains_stand_in_the_order_of_the_taxonomy():

@@ -8,7 +8,7 @@ import pytest
 
 from service.diagnosis.finding import BottleneckClass, Gain, GainLabel, GainMetric, Verdict
 from service.diagnosis.report import Report, diagnose
-from service.diagnosis.review import Baseline, Prediction, baseline_of, calibration, review
+from service.diagnosis.review import Baseline, Prediction, baseline_of, review, track_records
 from service.telemetry.snapshot_load import Durations, Stage
 from tests.doubles.faults import FAULTS, arrivals, launch_bound, saturated
 from tests.doubles.snapshots import healthy, requests
@@ -92,15 +92,24 @@ def test_what_is_still_there_was_not_fixed():
     one = review(BEFORE, diagnose(launch_bound(), report_id="after"))
     assert one.outcomes[0].verdict is Verdict.CONFIRMED
     assert not one.is_attributable
-    assert calibration([one]) is None
+    assert track_records([one]) == {}
 
 
 def test_confidence_is_earned_by_what_was_achieved():
-    half, whole = 1 - 0.064, 1 - 0.128
-    reviews = [review(BEFORE, after(1.64e-3 * share)) for share in (half, whole)]
     predicted = BEFORE.predictions[0].gain.value
-    assert calibration(reviews) == pytest.approx((0.064 + 0.128) / 2 / predicted)
-    assert calibration([]) is None
+    held, failed = (review(BEFORE, after(1.64e-3 * (1 - gained))) for gained in (predicted, 0.0))
+    assert (held.outcomes[0].has_held, failed.outcomes[0].has_held) == (True, False)
+    record = track_records([held, held, failed])[Kind.LAUNCH_BOUND]
+    assert (record.judged, record.held) == (3, 2)
+    assert track_records([]) == {}
+
+
+def test_what_could_not_be_compared_or_was_not_the_fix_earns_nothing():
+    elsewhere = review(BEFORE, after(1.4e-3, rate=12_000.0))
+    assert elsewhere.is_attributable
+    assert track_records([elsewhere]) == {}
+    invalid = review(BEFORE, diagnose(healthy(requests=requests(count=3)), report_id="after"))
+    assert track_records([invalid]) == {}
 
 
 def test_a_report_without_bottlenecks_promises_nothing():
