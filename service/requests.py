@@ -202,10 +202,16 @@ class BatchFacts(NamedTuple):
     Attributes:
         useful_volume: sum over its rows of the product of their dims before padding; the rows where there are none.
         is_cold: 1 if it was the first of its bucket on its lane and nothing was warmed for it, else 0.
+        queued: nanoseconds that its first request was in the queue.
+        kept_open: nanoseconds of these in which a lane had room, and the batch was kept open for company.
+        handed_over: nanoseconds from its dispatch until the lane's thread began.
     """
 
     useful_volume: int = 0
     is_cold: int = 0
+    queued: int = 0
+    kept_open: int = 0
+    handed_over: int = 0
 
 
 NO_BATCH_FACTS = BatchFacts()

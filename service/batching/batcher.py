@@ -341,7 +341,7 @@ class Batcher:
         for item, outputs in zip(items, result.outputs, strict=True):
             answer(item, outputs)
         assert self._recorder is not None, "only a started batcher dispatches"
-        facts = self._watch.batch_facts(batch, lane_id)
+        facts = self._watch.batch_facts(batch, lane_id, items[0])
         self._recorder.record_batch(batch.bucket, batch.size, len(items), timings, lane_id, facts)
         self._watch.activity.batcher_ns += self._clock() - completed_ns
 

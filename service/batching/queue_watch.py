@@ -63,12 +63,15 @@ class QueueWatch:
             stamps.formed = stamps.prepared + kept_open_ns - item.kept_open_ns
         self.activity.waiting.leave(now_ns, len(items))
 
-    def batch_facts(self, batch: Batch, lane_id: int) -> BatchFacts:
-        """What was in a batch that ran."""
+    def batch_facts(self, batch: Batch, lane_id: int, first: Pending) -> BatchFacts:
+        """What was in a batch that ran, and how long its first request had waited; its stamps are those of the lane."""
+        stamps = first.request.stamps
+        dispatched = stamps.dispatched
+        waits = dispatched - first.queued_ns, stamps.formed - stamps.prepared, stamps.started - dispatched
         if not batch.bucket.dims:
-            return BatchFacts(batch.size)
+            return BatchFacts(batch.size, 0, *waits)
         volume = sum(request.rows * math.prod(request.dims) for request in batch.requests)
-        return BatchFacts(volume, int(self._is_exact and self._is_first(batch.bucket, lane_id)))
+        return BatchFacts(volume, int(self._is_exact and self._is_first(batch.bucket, lane_id)), *waits)
 
     def _is_first(self, bucket: Bucket, lane_id: int) -> bool:
         key = (lane_id, bucket.padded_size, bucket.dims, bucket.form)

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.requests import RequestFacts
+from service.requests import BatchFacts, RequestFacts
 from service.telemetry.histogram import Histograms
+from service.telemetry.idle_gaps import GAP_CAUSES, gaps_ns
 from service.telemetry.metrics import FILL_RATIO_BOUNDS, LANE_STAGES, LATENCY_BOUNDS_NS, SIZE_BOUNDS, STAGES
 
 Rows = NDArray[np.int64]
 
 REQUEST_FACTS = RequestFacts._fields
-BATCH_FACTS = ("useful_volume", "is_cold", "is_timed", "h2d", "wait", "d2h", "enqueue")
+BATCH_FACTS = (*BatchFacts._fields, "is_timed", "h2d", "wait", "d2h", "enqueue")
 """`BatchFacts`, then `DeviceTimings` after whether there are any."""
 
 REQUEST_ROW = Struct(f"{len(STAGES) + len(REQUEST_FACTS) + 1}q")
@@ -35,6 +36,8 @@ FINE_BOUNDS_NS = tuple(int(20_000 * FINE_RATIO**step) for step in range(317))
 """From 20 microseconds to 100 seconds: fine enough for a percentile to be compared with another one."""
 
 _FACTS_FROM = 9
+
+_GAP_COLUMNS = [_FACTS_FROM + BATCH_FACTS.index(name) for name in ("queued", "kept_open", "handed_over", "h2d")]
 
 _BOUNDS_ROWS = tuple(int(bound) for bound in SIZE_BOUNDS)
 
@@ -131,6 +134,7 @@ class BatchTotals:
         bucket_facts: int64[buckets, BATCH_FACTS] per bucket index the sum of each.
         bucket_cold_ns: int64[buckets] per bucket index the nanoseconds in `compute` of the cold ones.
         computing: over all lanes, nanoseconds during which some batch was computed.
+        gaps_ns: int64[GAP_CAUSES] nanoseconds during which none was although requests waited.
         lanes: per lane id.
         executions: per size of the batch in rows.
     """
@@ -145,6 +149,7 @@ class BatchTotals:
     bucket_facts: NDArray[np.int64]
     bucket_cold_ns: NDArray[np.int64]
     computing: LaneTotals
+    gaps_ns: NDArray[np.int64]
     lanes: Mapping[int, LaneTotals]
     executions: Mapping[int, ExecutionTotals]
 
@@ -162,6 +167,7 @@ class BatchTotals:
             np.zeros((0, len(BATCH_FACTS)), np.int64),
             np.zeros(0, np.int64),
             LaneTotals(),
+            np.zeros(len(GAP_CAUSES), np.int64),
             {},
             {},
         )
@@ -188,6 +194,7 @@ class BatchTotals:
             _add_per_index(self.bucket_facts, bucket, facts),
             _add_per_index(self.bucket_cold_ns, bucket, cold_ns),
             _add_union(self.computing, rows[by_start, 6], rows[by_start, 7]),
+            self.gaps_ns + _gaps_ns(self.computing, rows[by_start]),
             _add_lanes(self.lanes, rows[:, 4], rows[:, 5], rows[:, 8]),
             _add_executions(self.executions, size, stages_ns),
         )
@@ -216,6 +223,12 @@ def _add_lanes(lanes: Mapping[int, LaneTotals], lane: Rows, started: Rows, ended
         own = lane == lane_id
         added[lane_id] = _add_union(added.get(lane_id, LaneTotals()), started[own], ended[own])
     return added
+
+
+def _gaps_ns(before: LaneTotals, rows: Rows) -> Rows:
+    """Of batches in the order in which they began to be computed."""
+    free_ns = np.maximum.accumulate(np.concatenate(([before.last_end_ns], rows[:-1, 7])))
+    return gaps_ns(free_ns[: len(rows)], rows[:, 5], rows[:, 6], rows[:, _GAP_COLUMNS])
 
 
 def _add_union(before: LaneTotals, started: Rows, ended: Rows) -> LaneTotals:

@@ -13,9 +13,10 @@ from service.buckets import Bucket
 from service.telemetry.device_totals import Direction
 from service.telemetry.figures import ModelFigures
 from service.telemetry.gpu_figures import ClockEvent, GpuFigures, Reading
-from service.telemetry.history import Span
+from service.telemetry.history import ModelMoment, Span
+from service.telemetry.idle_gaps import GAP_CAUSES
 from service.telemetry.metrics import LANE_STAGES
-from service.telemetry.snapshot_device import BucketUse, DeviceFigures, GpuWindow
+from service.telemetry.snapshot_device import BucketUse, DeviceFigures, GapCause, GpuWindow
 from service.telemetry.snapshot_load import Durations
 from service.telemetry.totals import BATCH_FACTS
 from service.telemetry.window_load import ends
@@ -111,9 +112,17 @@ def device_figures(span: Span) -> DeviceFigures:
         lanes_busy_mean=_lanes_together(span),
         pageable_copies=0,
         pageable_bytes=0,
+        idle_with_backlog_s=_gaps_s(first, last),
         hot_allocations=last.figures.device.allocations - first.figures.device.allocations,
         hot_allocation_s=(last.figures.device.allocation_ns - first.figures.device.allocation_ns) / NS_PER_S,
         shape_switches=0,
+    )
+
+
+def _gaps_s(first: ModelMoment, last: ModelMoment) -> Mapping[GapCause, float]:
+    spent_ns = last.figures.batches.gaps_ns - first.figures.batches.gaps_ns
+    return MappingProxyType(
+        {GapCause(name): ns / NS_PER_S for name, ns in zip(GAP_CAUSES, spent_ns.tolist(), strict=True)}
     )
 
 

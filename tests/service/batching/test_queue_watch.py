@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from service.batching.pending import Pending
 from service.batching.queue_watch import MAX_COLD_KEYS, QueueWatch, stamp_lane_times
 from service.buckets import Bucket, Form, Home
@@ -70,18 +72,31 @@ def test_the_queue_s_length_is_integrated_whatever_takes_requests_out():
 
 def test_useful_volume_is_that_before_padding():
     plain = Batch(Bucket(8), (make_request(3), make_request(2)), 5)
-    assert watch().batch_facts(plain, 0) == (5, 0)
+    assert watch().batch_facts(plain, 0, item(0))[:2] == (5, 0)
     long = Batch(Bucket(4, (16,)), (make_request(2, dims=(10,)), make_request(1, dims=(16,))), 3)
-    assert watch().batch_facts(long, 0) == (36, 0)
+    assert watch().batch_facts(long, 0, item(0))[:2] == (36, 0)
+
+
+@pytest.mark.parametrize("bucket", [Bucket(1), Bucket(1, (16,))], ids=["rows alone", "dims"])
+def test_how_long_a_batch_s_first_request_waited_and_why(bucket):
+    notes, waiting = watch(), item(100, dims=bucket.dims)
+    notes.queued(waiting)
+    notes.step_began(150)
+    notes.kept_open(150)
+    notes.step_began(400)
+    notes.dispatched([waiting], 450)
+    stamp_lane_times([waiting], BatchTimings(460, 500, 600, 610), 620)
+    facts = notes.batch_facts(Batch(bucket, (waiting.request,), 1), 0, waiting)
+    assert (facts.queued, facts.kept_open, facts.handed_over) == (350, 250, 10)
 
 
 def test_only_buckets_that_nobody_could_warm_are_cold_and_once_per_lane():
     batch = Batch(Bucket(1, (7,)), (make_request(1, dims=(7,)),), 1)
-    assert [watch().batch_facts(batch, lane).is_cold for lane in (0, 0)] == [0, 0]
+    assert [watch().batch_facts(batch, lane, item(0)).is_cold for lane in (0, 0)] == [0, 0]
     notes = watch(is_exact=True)
-    assert [notes.batch_facts(batch, lane).is_cold for lane in (0, 0, 1, 1)] == [1, 0, 1, 0]
+    assert [notes.batch_facts(batch, lane, item(0)).is_cold for lane in (0, 0, 1, 1)] == [1, 0, 1, 0]
     other = Batch(Bucket(1, (7,), Form.MEDIA), batch.requests, 1)
-    assert notes.batch_facts(other, 0).is_cold == 1
+    assert notes.batch_facts(other, 0, item(0)).is_cold == 1
 
 
 def test_what_is_remembered_of_exact_sizes_is_bounded():
@@ -89,7 +104,7 @@ def test_what_is_remembered_of_exact_sizes_is_bounded():
     cold = 0
     for size in range(1, MAX_COLD_KEYS + 10):
         request = make_request(1, dims=(2,))
-        cold += notes.batch_facts(Batch(Bucket(1, (size,)), (request,), 1), 0).is_cold
+        cold += notes.batch_facts(Batch(Bucket(1, (size,)), (request,), 1), 0, item(0)).is_cold
     assert cold == MAX_COLD_KEYS
 
 

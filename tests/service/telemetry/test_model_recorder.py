@@ -159,10 +159,10 @@ def test_the_latest_batch_sets_the_time_of_the_last_inference(recorder):
 def test_facts_for_the_diagnosis_are_summed(recorder):
     recorder.record_request(TIMINGS, 2, RequestFacts(formation=3, is_json=1, body_bytes=100))
     device = DeviceTimings(h2d=5, wait=6, d2h=7, enqueue=8)
-    recorder.record_batch(Bucket(4), 3, 2, BatchTimings(100, 110, 150, 155, device), 0, BatchFacts(3, 1))
+    recorder.record_batch(Bucket(4), 3, 2, BatchTimings(100, 110, 150, 155, device), 0, BatchFacts(3, 1, 20, 10, 2))
     recorder.record_batch(Bucket(4), 4, 1, BATCH_TIMINGS, 0, BatchFacts(4, 0))
     figures = recorder.figures(None)
     assert figures.requests.facts.tolist() == [3, 0, 1, 100, 0, 0]
-    assert figures.batches.bucket_facts.tolist() == [[7, 1, 1, 5, 6, 7, 8]]
+    assert figures.batches.bucket_facts.tolist() == [[7, 1, 20, 10, 2, 1, 5, 6, 7, 8]]
     assert figures.batches.bucket_cold_ns.tolist() == [40]
     assert figures.buckets == (Bucket(4),)

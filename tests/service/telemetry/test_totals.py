@@ -63,10 +63,10 @@ def test_whole_durations_are_counted_finely():
 
 
 def test_facts_of_batches_by_bucket_and_time_of_the_cold_ones():
-    cold, warm = (5, 1, 1, 10, 20, 30, 40), (7, 0, 0, 0, 0, 0, 0)
+    cold, warm = (5, 1, 2, 3, 4, 1, 10, 20, 30, 40), (7, *[0] * 9)
     totals = BatchTotals.empty().plus(batches(batch(index=1, facts=cold), batch(index=1, facts=warm)))
     totals = totals.plus(batches(batch(index=0, facts=warm)))
-    assert totals.bucket_facts.tolist() == [list(warm), [12, 1, 1, 10, 20, 30, 40]]
+    assert totals.bucket_facts.tolist() == [list(warm), [12, 1, 2, 3, 4, 1, 10, 20, 30, 40]]
     assert totals.bucket_cold_ns.tolist() == [0, 40]
 
 

@@ -10,8 +10,9 @@ from service.buckets import Bucket
 from service.requests import BatchFacts, DeviceTimings
 from service.telemetry.gpu_figures import ClockEvent, GpuFigures, Reading
 from service.telemetry.metrics import MAX_BUCKET_LABELS
+from service.telemetry.snapshot_device import GapCause
 from service.telemetry.window_device import bucket_uses, device_figures, gpu_window
-from service.units import NS_PER_MS
+from service.units import NS_PER_MS, NS_PER_S
 from tests.doubles.watched_model import WatchedServer, lane_on_gpu
 
 DEVICE = DeviceTimings(h2d=2 * NS_PER_MS, wait=NS_PER_MS, d2h=3 * NS_PER_MS, enqueue=NS_PER_MS // 10)
@@ -59,6 +60,32 @@ def test_the_profile_of_each_bucket_as_the_model_tells_it():
     model.run_batch(10.6, bucket=Bucket(8))
     server.pass_seconds(1)
     assert [use.profile for use in bucket_uses(server.history.span("m", 60.0))] == [1, None]
+
+
+def test_gaps_while_requests_waited_in_the_window_alone():
+    server = WatchedServer()
+    model = server.add(backend="tensorrt")
+    late = BatchFacts(3, queued=2 * NS_PER_S, handed_over=NS_PER_MS)
+    model.run_batch(9.0, device=DEVICE)
+    model.run_batch(9.5, device=DEVICE, facts=late)
+    server.pass_seconds(1)
+    model.run_batch(9.9, device=DEVICE)
+    model.run_batch(10.1, device=DEVICE, facts=late)
+    server.pass_seconds(1)
+    found = device_figures(server.history.span("m", 60.0)).idle_with_backlog_s
+    assert found is not None
+    # Computing began 0.078 s before a batch's end and ended 0.008 s before it; the lane began 0.084 s before it.
+    assert found[GapCause.SYNC_NOTIFY] == pytest.approx(10.1 - 0.084 - 0.001 - (9.9 - 0.008))
+    assert found[GapCause.HOST_SUBMIT] == pytest.approx(0.001 + 0.004)
+    assert found[GapCause.COPY] == pytest.approx(0.002)
+    assert found[GapCause.FORMATION] == 0.0
+
+
+def test_gaps_of_lanes_on_the_cpu_are_not_told():
+    server = WatchedServer()
+    server.add()
+    server.pass_seconds(1)
+    assert device_figures(server.history.span("m", 60.0)).idle_with_backlog_s is None
 
 
 def test_allocations_of_the_window_alone():
