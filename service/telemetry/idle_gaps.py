@@ -23,23 +23,31 @@ GAP_CAUSES = ("formation", "host_submit", "sync_notify", "copy")
 Moments: TypeAlias = NDArray[np.int64]
 
 
-def gaps_ns(free_ns: Moments, started: Moments, computing: Moments, waits: Moments) -> Moments:
-    """int64[GAP_CAUSES] the gaps' sum by cause, in nanoseconds.
+def are_gaps(free: Moments, queued_at: Moments, computing: Moments) -> NDArray[np.bool_]:
+    """bool[n] whether the device was idle before each batch although its first request waited.
 
     Args:
-        free_ns: int64[n] before each batch, the moment at which all earlier ones were computed; 0 before the first.
+        free: int64[n] before each batch, the moment at which all earlier ones were computed; 0 before the first.
+        queued_at: int64[n] when its first request joined the queue.
+        computing: int64[n] when it began to be computed.
+    """
+    return (queued_at < free) & (computing > free)
+
+
+def gaps_ns(free: Moments, started: Moments, computing: Moments, waits: Moments) -> Moments:
+    """int64[GAP_CAUSES] the sum of gaps by cause, in nanoseconds.
+
+    Args:
+        free: int64[n] as of `are_gaps`, of gaps alone; the others likewise.
         started: int64[n] when the lane's thread began.
         computing: int64[n] when the batch began to be computed.
-        waits: int64[n, 4] nanoseconds: in the queue, of that kept open, from the dispatch to `started`, copying in.
+        waits: int64[n, 3] nanoseconds: kept open, from the dispatch to `started`, copying in.
     """
-    queued, kept_open, handed_over, copying = waits.T
+    kept_open, handed_over, copying = waits.T
     dispatched = started - handed_over
-    is_gap = (free_ns > 0) & (dispatched - queued < free_ns) & (computing > free_ns)
-    free = np.where(is_gap, free_ns, computing)
-    until_dispatch = np.clip(dispatched - free, 0, None)
-    formation = np.minimum(kept_open, until_dispatch)
-    until_start = np.clip(started - np.maximum(free, dispatched), 0, None)
-    on_lane = np.clip(computing - np.maximum(free, started), 0, None)
-    copy = np.minimum(copying, on_lane)
+    until_dispatch = np.maximum(dispatched - free, 0)
+    until_start = np.maximum(started - np.maximum(free, dispatched), 0)
+    on_lane = computing - np.maximum(free, started)
+    formation, copy = np.minimum(kept_open, until_dispatch), np.minimum(copying, on_lane)
     causes = (formation, until_start + on_lane - copy, until_dispatch - formation, copy)
     return np.array([cause.sum() for cause in causes], np.int64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from service.requests import BatchFacts, RequestFacts
 from service.telemetry.histogram import Histograms
-from service.telemetry.idle_gaps import GAP_CAUSES, gaps_ns
+from service.telemetry.idle_gaps import GAP_CAUSES, are_gaps, gaps_ns
 from service.telemetry.metrics import FILL_RATIO_BOUNDS, LANE_STAGES, LATENCY_BOUNDS_NS, SIZE_BOUNDS, STAGES
 
 Rows = NDArray[np.int64]
@@ -37,7 +37,8 @@ FINE_BOUNDS_NS = tuple(int(20_000 * FINE_RATIO**step) for step in range(317))
 
 _FACTS_FROM = 9
 
-_GAP_COLUMNS = [_FACTS_FROM + BATCH_FACTS.index(name) for name in ("queued", "kept_open", "handed_over", "h2d")]
+_QUEUED, _HANDED_OVER = (_FACTS_FROM + BATCH_FACTS.index(name) for name in ("queued", "handed_over"))
+_GAP_COLUMNS = [_FACTS_FROM + BATCH_FACTS.index(name) for name in ("kept_open", "handed_over", "h2d")]
 
 _BOUNDS_ROWS = tuple(int(bound) for bound in SIZE_BOUNDS)
 
@@ -194,7 +195,7 @@ class BatchTotals:
             _add_per_index(self.bucket_facts, bucket, facts),
             _add_per_index(self.bucket_cold_ns, bucket, cold_ns),
             _add_union(self.computing, rows[by_start, 6], rows[by_start, 7]),
-            self.gaps_ns + _gaps_ns(self.computing, rows[by_start]),
+            self.gaps_ns + _gaps_ns(self.computing, rows, by_start),
             _add_lanes(self.lanes, rows[:, 4], rows[:, 5], rows[:, 8]),
             _add_executions(self.executions, size, stages_ns),
         )
@@ -225,10 +226,16 @@ def _add_lanes(lanes: Mapping[int, LaneTotals], lane: Rows, started: Rows, ended
     return added
 
 
-def _gaps_ns(before: LaneTotals, rows: Rows) -> Rows:
-    """Of batches in the order in which they began to be computed."""
-    free_ns = np.maximum.accumulate(np.concatenate(([before.last_end_ns], rows[:-1, 7])))
-    return gaps_ns(free_ns[: len(rows)], rows[:, 5], rows[:, 6], rows[:, _GAP_COLUMNS])
+def _gaps_ns(before: LaneTotals, rows: Rows, by_start: Rows) -> Rows:
+    """Of batches in the order in which they began to be computed; those that nobody waited for are left out first."""
+    started, computing = rows[by_start, 5], rows[by_start, 6]
+    free = np.maximum.accumulate(np.concatenate(([before.last_end_ns], rows[by_start[:-1], 7])))[: len(rows)]
+    queued_at = started - rows[by_start, _HANDED_OVER] - rows[by_start, _QUEUED]
+    gaps = are_gaps(free, queued_at, computing)
+    if not gaps.any():
+        return np.zeros(len(GAP_CAUSES), np.int64)
+    waits = rows[by_start[gaps]][:, _GAP_COLUMNS]
+    return gaps_ns(free[gaps], started[gaps], computing[gaps], waits)
 
 
 def _add_union(before: LaneTotals, started: Rows, ended: Rows) -> LaneTotals:

@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.telemetry.idle_gaps import GAP_CAUSES, gaps_ns
+from service.telemetry.idle_gaps import GAP_CAUSES, are_gaps, gaps_ns
 from service.telemetry.totals import BATCH_FACTS, BATCH_ROW, BatchTotals, as_rows
 
 FREE = 1000
 
 
 def gaps(*, free=FREE, queued_at, dispatched, started, computing, kept_open=0, copying=0) -> dict[str, int]:
-    waits = [[dispatched - queued_at, kept_open, started - dispatched, copying]]
-    found = gaps_ns(*(np.array(each, np.int64) for each in ([free], [started], [computing], waits)))
+    waits = np.array([[kept_open, started - dispatched, copying]], np.int64)
+    moments = [np.array([each], np.int64) for each in (free, queued_at, started, computing)]
+    chosen = are_gaps(moments[0], moments[1], moments[3])
+    found = gaps_ns(moments[0][chosen], moments[2][chosen], moments[3][chosen], waits[chosen])
     return {cause: ns for cause, ns in zip(GAP_CAUSES, found.tolist(), strict=True) if ns}
 
 
