@@ -190,10 +190,10 @@ class Supervisor:
         )
         its_end.close()
         child.control = own_end
+        with suppress(OSError):  # it has ended already
+            give_orders(own_end, orders)  # at once: they are far smaller than what a socket holds
         own_end.setblocking(False)
         listening = asyncio.create_task(_hear(child, own_end))
-        with suppress(OSError):  # it has ended already
-            await asyncio.get_running_loop().run_in_executor(None, _give, own_end, orders)
         try:
             return await child.process.wait()
         finally:
@@ -218,16 +218,10 @@ class Supervisor:
             child.control.close()
 
 
-def _give(control: socket.socket, orders: Orders) -> None:
-    control.setblocking(True)
-    give_orders(control, orders)
-
-
 async def _hear(child: Child, control: socket.socket) -> None:
     """Waits for the engine's word that it serves."""
     loop = asyncio.get_running_loop()
     while True:
-        control.setblocking(False)
         word = await loop.sock_recv(control, 1)
         if not word:
             return

@@ -7,14 +7,13 @@ itself only that it lives, and that there is no engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.api.errors import error_response
-from service.errors import NotReady, PayloadTooLarge
+from service.errors import PayloadTooLarge
 from service.transport.channel import Channel
 from service.transport.forward_wire import (
     Head,
@@ -49,12 +48,10 @@ class Forward:
 
     Args:
         overload_status: status of refusals for overload.
-        unready_reason: why there is no engine, for people; empty where it is only not there yet.
     """
 
-    def __init__(self, *, overload_status: int, unready_reason: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, *, overload_status: int) -> None:
         self._overload_status = overload_status
-        self._unready_reason = unready_reason
         self._channel: Channel | None = None
         self._calls: dict[int, _Call] = {}
         self._number = 0
@@ -67,7 +64,7 @@ class Forward:
         elif scope["path"] == LIVE_PATH and scope["method"] == "GET":
             await Response()(scope, receive, send)
         elif self._channel is None:
-            await error_response(self._away(), self._overload_status)(scope, receive, send)
+            await error_response(engine_away(), self._overload_status)(scope, receive, send)
         else:
             await self._forward(self._channel, scope, receive, send)
 
@@ -89,10 +86,6 @@ class Forward:
         self._channel = None
         for call in self._calls.values():
             call.answer.put_nowait((Part.BROKEN, memoryview(b"")))
-
-    def _away(self) -> NotReady:
-        reason = self._unready_reason()
-        return NotReady(reason, retry_after_s=1.0) if reason else engine_away()
 
     async def _forward(self, channel: Channel, scope: Scope, receive: Receive, send: Send) -> None:
         self._number += 1
@@ -128,7 +121,7 @@ class Forward:
             return False
         part, content = await waiting
         if part is not Part.HEAD:
-            await error_response(self._away(), self._overload_status)(*connection)
+            await error_response(engine_away(), self._overload_status)(*connection)
             return False
         head: Head = unpack_head(content)
         await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
