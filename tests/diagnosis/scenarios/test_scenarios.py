@@ -14,7 +14,11 @@ from tests.diagnosis.scenarios.recipes import RECIPES
 pytestmark = [pytest.mark.scenario, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+QUIET_CORES_WANTED = frozenset({"lane-count"})
+"""A second lane gains nothing where the load's client needs the second core: `tests.diagnosis.confusion` runs these."""
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in QUIET_CORES_WANTED])
 def test_the_injected_fault_comes_first(name: str, tmp_path: Path) -> None:
     made = attempts(partial(attempt, RECIPES[name], tmp_path))
     story = "\n".join(f"attempt {number}: {one}" for number, one in enumerate(made, 1))
