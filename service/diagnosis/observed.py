@@ -30,6 +30,18 @@ MUCH_OF_A_CORE = 0.7
 """Share of its cores that a pool with work for all of its threads gets unless others take them."""
 
 
+NEVER_IDLE = 0.85
+"""Share of the time in which the event loop works or waits for a core, from which on it has no time left for more."""
+
+
+def is_loop_never_idle(snapshot: MetricsSnapshot) -> bool:
+    """Whether the event loop works or waits for a core nearly all the time: then it serves as much as it can."""
+    loop, wait = snapshot.stations.get(Station.EVENT_LOOP), snapshot.host.loop_wait_ratio
+    if loop is None or wait is None or snapshot.window.duration_s <= 0:
+        return False
+    return loop.busy_s / loop.servers / snapshot.window.duration_s + wait >= NEVER_IDLE
+
+
 def is_held_up(snapshot: MetricsSnapshot) -> bool:
     """Whether the event loop surely runs late, and requests wait for it much longer than it works on them."""
     loop, latency_s = snapshot.stations.get(Station.EVENT_LOOP), snapshot.latency_s

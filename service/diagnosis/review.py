@@ -1,8 +1,9 @@
 """After a change: what was predicted against what was achieved. Pure.
 
 Gains compare at comparable load alone: latencies where about as much is asked as before, throughput by the rate that
-the limiter would reach. Two are otherwise by their nature: mending an overload takes load away, and mending idle
-clients shows in what is answered. Predictions that hold, and those that do not, are what confidence is earned by.
+the limiter would reach. Some are otherwise by their nature: mending an overload takes load away, and mending idle
+clients, or crowded cores, shows in what is answered. Predictions that hold, and those that do not, are what confidence
+is earned by.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ SIMILAR_LOAD = 0.10
 
 CLOSE = 0.25
 """Relative error of a prediction that held although the achieved gain lies outside of its interval."""
+
+ANSWERED = (BottleneckClass.CLIENT_LIMITED, BottleneckClass.CPU_STARVED)
+"""Classes whose fix leaves the limiter's demand as it is: what it gains shows in what is answered."""
 
 MIN_GAIN = 0.03
 """Errors are relative to at least this gain: of a smaller one nothing could be told."""
@@ -179,7 +183,7 @@ def _detail(predicted: Gain, achieved: float | None, held: bool | None) -> str:
 
 def _achieved(prediction: Prediction, baseline: Baseline, report: Report) -> float | None:
     metric = prediction.gain.metric
-    if prediction.kind is BottleneckClass.CLIENT_LIMITED:
+    if metric is GainMetric.THROUGHPUT and prediction.kind in ANSWERED:
         return report.snapshot.rows_per_s / baseline.rows_per_s - 1.0 if baseline.rows_per_s else None
     if metric is GainMetric.THROUGHPUT:
         now = report.limiter.capacity_rows_per_s if report.limiter else None

@@ -28,7 +28,7 @@ from service.telemetry.window_load import (
     queue_figures,
     request_figures,
 )
-from service.telemetry.window_loops import lag_mean_s, lag_p99_s, loop_stations, speaking_loop
+from service.telemetry.window_loops import lag_mean_s, lag_p99_s, loop_stations, loop_wait_ratio, speaking_loop
 from service.units import NS_PER_MS, NS_PER_S
 
 INTERPRETER_TURN_NS = NS_PER_MS
@@ -154,6 +154,7 @@ def host_figures(span: Span, cpu_count: float) -> HostFigures:
         frontends=len(span.last.front_ends),
         loop_lag_p99_s=lag_p99_s(loop),
         loop_lag_mean_s=lag_mean_s(loop),
+        loop_wait_ratio=loop_wait_ratio(span),
     )
     before, after = span.first.host, span.last.host
     if before is None or after is None or after.at_ns <= before.at_ns:

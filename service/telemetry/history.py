@@ -22,7 +22,7 @@ from service.telemetry.figures import ModelFigures
 from service.telemetry.front_ends import FrontEndMoment
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
-from service.telemetry.host_counters import HostCounters
+from service.telemetry.host_counters import HostCounters, own_run_delay_ns
 from service.telemetry.quiet import quiet_range
 from service.telemetry.snapshot import ModelFacts
 from service.units import NS_PER_S
@@ -86,6 +86,7 @@ class Moment:
         models: by name.
         experiments: exclusive runs of probes, on whichever model.
         front_ends: those in processes of their own, which are connected; empty where there are none.
+        loop_delay_ns: time in which the event loop's thread could run and had no processor; None if not known.
     """
 
     at_ns: int
@@ -97,6 +98,7 @@ class Moment:
     models: Mapping[str, ModelMoment]
     experiments: OccupancyMarks = NO_EXPERIMENTS
     front_ends: tuple[FrontEndMoment, ...] = ()
+    loop_delay_ns: int | None = None
 
     @property
     def rows(self) -> int:
@@ -145,6 +147,7 @@ class Senses:
         clock: monotonic nanoseconds.
         clock_unix_ns: nanoseconds since 1970.
         loop_cpu_ns: CPU time of the calling thread.
+        loop_delay_ns: time in which it could run and had no processor; None if not known.
     """
 
     loop_lag: Callable[[], Histograms]
@@ -155,6 +158,7 @@ class Senses:
     clock: Clock = time.monotonic_ns
     clock_unix_ns: Clock = time.time_ns
     loop_cpu_ns: Clock = time.thread_time_ns
+    loop_delay_ns: Callable[[], int | None] = own_run_delay_ns
 
 
 class History:
@@ -203,6 +207,7 @@ class History:
             models=MappingProxyType(models),
             experiments=senses.experiments(at_ns),
             front_ends=senses.front_ends(),
+            loop_delay_ns=senses.loop_delay_ns(),
         )
 
     def keep(self) -> None:

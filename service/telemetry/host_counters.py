@@ -75,6 +75,15 @@ def read_host_counters(at_ns: int, root: Path = ROOT) -> HostCounters:
     )
 
 
+def own_run_delay_ns(root: Path = ROOT) -> int | None:
+    """How long the calling thread, when it could run, has waited for a processor; None where the system does not tell.
+
+    Args:
+        root: the folder that `proc` lies in.
+    """
+    return run_delay_ns(read_or_empty(root / "proc/thread-self/schedstat"))
+
+
 def run_delay_ns(schedstat: str) -> int | None:
     """How long a thread that could run has waited for a processor, by its `schedstat`; None if that is not readable."""
     fields = schedstat.split()

@@ -161,6 +161,8 @@ class HostFigures:
         frontends: front ends in processes of their own; 0 where one process is all.
         loop_lag_p99_s: lateness of the event loop's timer; of several front ends that of the busiest.
         loop_lag_mean_s: likewise, its mean.
+        loop_wait_ratio: share of the window in which the event loop's thread could run and had no core; of front ends
+            in processes of their own it is not known.
         gil_wait_ratio: share of the time that a thread which wants the interpreter waits for it.
         throttled_period_ratio: share of the cgroup's periods in which its quota ran out.
         throttled_time_ratio: share of the window during which the quota had run out.
@@ -174,6 +176,7 @@ class HostFigures:
     frontends: int = 0
     loop_lag_p99_s: float | None = None
     loop_lag_mean_s: float | None = None
+    loop_wait_ratio: float | None = None
     gil_wait_ratio: float | None = None
     throttled_period_ratio: float | None = None
     throttled_time_ratio: float | None = None

@@ -68,5 +68,14 @@ def lag_mean_s(loop: Loop) -> float | None:
     return loop.lag.sums[0] / count / NS_PER_S if count else None
 
 
+def loop_wait_ratio(span: Span) -> float | None:
+    """Share of the window in which the only process's loop could run and had no core; None where nobody knows."""
+    early, late = span.first.loop_delay_ns, span.last.loop_delay_ns
+    elapsed_ns = span.last.at_ns - span.first.at_ns
+    if early is None or late is None or span.last.front_ends or elapsed_ns <= 0:
+        return None
+    return min(1.0, max(0.0, (late - early) / elapsed_ns))
+
+
 def _own_loop(span: Span) -> Loop:
     return Loop(span.last.loop_cpu_ns - span.first.loop_cpu_ns, minus(span.last.loop_lag, span.first.loop_lag))

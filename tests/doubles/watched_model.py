@@ -83,6 +83,7 @@ class WatchedServer:
     def __init__(self, *, length_s: int = 60) -> None:
         self.now_s = 10.0
         self.cpu_s = 0.0
+        self.delay_s: float | None = None
         self.wall_offset_s = 1.8e9
         self.host: HostCounters | None = None
         self.gpus: tuple[GpuFigures, ...] = ()
@@ -99,6 +100,7 @@ class WatchedServer:
             clock=lambda: int(self.now_s * NS_PER_S),
             clock_unix_ns=lambda: int((self.now_s + self.wall_offset_s) * NS_PER_S),
             loop_cpu_ns=lambda: int(self.cpu_s * NS_PER_S),
+            loop_delay_ns=lambda: None if self.delay_s is None else int(self.delay_s * NS_PER_S),
         )
         self.history = History(lambda: [model.source for model in self.models], senses, length_s=length_s)
 

@@ -4,8 +4,9 @@ Symptom: no station is loaded above 0.7 and hardly anything waits. A server with
 by the number of requests in flight, which a closed loop keeps at its number of clients (variance below half of the
 mean; arrivals at random have the mean), or by a load generator that says so, or that is itself out of CPU (locust warns
 above 0.9). Confirmed where throughput is below 0.7 of the ceiling and fewer than N* requests are in flight (taxonomy
-class 19). A server whose requests wait for a late event loop is held up, whatever its stations say, and so is one whose
-threads for media wait for cores: only P10 knows its ceiling.
+class 19). A server whose event loop is never idle for want of cores does what it can; one whose requests wait for a
+late event loop is held up, whatever its stations say, and so is one whose threads for media wait for cores: only P10
+knows its ceiling.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from service.diagnosis.finding import (
     unrecorded,
     unverified,
 )
-from service.diagnosis.observed import is_held_up, is_pool_kept_from_cores
+from service.diagnosis.observed import is_held_up, is_loop_never_idle, is_pool_kept_from_cores
 from service.diagnosis.stations import (
     SATURATED_LOAD,
     StationLoad,
@@ -70,6 +71,8 @@ def examine(snapshot: MetricsSnapshot) -> Finding:
         return refuted(KIND, f"{busiest.station.value} is {percent(busiest.load)} loaded", *evidence)
     if snapshot.rows_per_s >= FAR_BELOW * room.ceiling.value or room.in_flight >= room.knee:
         return refuted(KIND, f"the clients keep {room.in_flight:.3g} requests in flight, which is enough", *evidence)
+    if is_loop_never_idle(snapshot):
+        return refuted(KIND, "the event loop works or waits for a core all the time: it has none left", *evidence)
     if is_held_up(snapshot) and not room.is_measured:
         return unverified(
             KIND,

@@ -67,6 +67,20 @@ def test_behind_front_ends_the_engine_schedules_and_the_busiest_of_them_speaks()
     assert found[Station.EVENT_LOOP].busy_s == pytest.approx(1.2), "one that is gone says nothing, its successor does"
 
 
+def test_the_wait_of_the_only_loop_for_a_core():
+    server = WatchedServer()
+    server.add()
+    server.pass_seconds(1)
+    server.delay_s = 3.0
+    server.pass_seconds(1)
+    assert host_figures(server.history.span("m", 60.0), 4.0).loop_wait_ratio is None, "not known at first"
+    server.delay_s += 0.25
+    server.pass_seconds(1)
+    assert host_figures(server.history.span("m", 2.0), 4.0).loop_wait_ratio == pytest.approx(0.125)
+    server.front_ends.begin()
+    assert host_figures(server.history.span("m", 2.0), 4.0).loop_wait_ratio is None, "it is not they that wait"
+
+
 def test_stations_on_the_cpu_where_lanes_copy_and_compute_by_turns():
     assert busy(WatchedServer(), lanes=2) == {
         Station.EVENT_LOOP: (0.5, 10, 1, None),

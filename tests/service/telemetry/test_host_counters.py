@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.telemetry.host_counters import HostCounters, read_host_counters, run_delay_ns
+from service.telemetry.host_counters import HostCounters, own_run_delay_ns, read_host_counters, run_delay_ns
 
 STAT = "cpu  100 5 20 900 3 0 2 40 7 0\ncpu0 1 2 3\n"
 PRESSURE = "some avg10=0.20 avg60=5.95 avg300=15.79 total=4981\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"
@@ -96,3 +96,8 @@ def test_interfaces_without_a_speed_tell_nothing(tmp_path: Path) -> None:
     interface(tmp_path, "eth0", "-1", received="70")
     counters = read_host_counters(0, tmp_path)
     assert (counters.nic_bytes, counters.nic_bytes_per_s) == (None, None)
+
+
+def test_the_calling_thread_s_wait_for_a_processor(tmp_path: Path) -> None:
+    assert own_run_delay_ns(tmp_path) is None
+    assert own_run_delay_ns(system(tmp_path, **{"proc__thread-self__schedstat": "123 456 7\n"})) == 456

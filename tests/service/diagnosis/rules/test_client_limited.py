@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from service.buckets import Bucket
 from service.diagnosis.finding import GainLabel, Verdict
 from service.diagnosis.rules.client_limited import examine
 from service.telemetry.snapshot_load import ClientFigures, HostFigures, Stage
 from tests.doubles.faults import client_limited, saturated
-from tests.doubles.snapshots import around, bare, healthy, probes, requests, stations
+from tests.doubles.snapshots import around, bare, bucket_use, healthy, probes, requests, stations
 
 CLOSED = client_limited()
 LATE = HostFigures(loop_lag_p99_s=0.1)
@@ -28,6 +29,15 @@ STARVED = replace(
     requests=requests({Stage.PREPARE: 15e-3, Stage.BACKLOG: 0.0}, count=40_000, in_flight_std=0.1),
 )
 """Ten requests in a pool of eight threads, which together get a tenth of eight cores."""
+
+
+BATCHING = healthy(
+    requests=requests({Stage.BACKLOG: 0.1e-3}, count=300_000, in_flight_std=0.5),
+    stations=stations(300_000, event_loop=0.2, device=0.7, thread_pool=0.01, h2d=0.05),
+    buckets=(bucket_use(Bucket(4), 75_000, 300_000),),
+    client=ClientFigures(concurrency=6),
+)
+"""A closed loop whose batches of four keep the device busy for 0.7 of the time: of full ones it could make far more."""
 
 
 def in_flight(std: float | None, client: ClientFigures | None = None):
@@ -79,6 +89,26 @@ def in_flight(std: float | None, client: ClientFigures | None = None):
             Verdict.CONFIRMED,
             "in flight",
             id="late alone",
+        ),
+        pytest.param(
+            replace(
+                CLOSED,
+                stations=stations(52_000, event_loop=0.55, device=0.36),
+                host=HostFigures(loop_lag_p99_s=0.1, loop_wait_ratio=0.4),
+                probes=probes(http_rows_per_s=None),
+            ),
+            Verdict.REFUTED,
+            "works or waits for a core",
+            id="others take its core",
+        ),
+        pytest.param(BATCHING, Verdict.CONFIRMED, "requests are in flight where", id="the device batches what waits"),
+        pytest.param(
+            replace(
+                BATCHING, client=ClientFigures(concurrency=64), requests=replace(BATCHING.requests, in_flight_mean=40.0)
+            ),
+            Verdict.REFUTED,
+            "which is enough",
+            id="the device batches, enough in flight",
         ),
         pytest.param(bare(), Verdict.UNVERIFIED, "not recorded", id="nothing recorded"),
     ],
