@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from service import app as app_module
+from service import inference_front
 from service.repository.start_up import LoadProgress
 from tests.doubles import onnx_models
 from tests.doubles.running_app import WAIT_S, running
@@ -157,7 +157,7 @@ async def test_an_unforeseen_error_is_answered_without_its_text(
         async def answer(self, served: object, exchange: object) -> object:
             raise RuntimeError("/secret/place")
 
-    monkeypatch.setattr(app_module, "Infer", Broken)
+    monkeypatch.setattr(inference_front, "Infer", Broken)
     async with running(repository) as server:
         answer = await server.request("POST", INFER, json={"inputs": [TENSOR]})
         assert answer.status_code == 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from engines.demo import catalog, wheels
 from engines.demo.wheels import Member, Wheel
 from engines.outcomes import Outcome, State
 from engines.request import HARDWARE_COMPATIBILITIES, BuildOptions
-from service import cli, server
+from service import cli
 from service.app import BuildPlan
 from service.errors import ModelLoadFailed, SettingsInvalid
+from service.processes import serve
 from service.settings import Settings
 from tests.doubles import onnx_models
 from tests.doubles.running_server import add_model
@@ -146,7 +147,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         seen.append(settings)
         return 3
 
-    monkeypatch.setattr(server, "run_server", run_server)
+    monkeypatch.setattr(serve, "run_server", run_server)
     return seen
 
 
@@ -175,6 +176,28 @@ def test_serve_hands_in_a_builder_of_plans_unless_it_is_not_to(
     monkeypatch.setenv("INFERLANE_BUILD_PLANS_ENABLED", is_enabled)
     assert runner.invoke(cli.app, ["serve"]).exit_code == 3
     assert [one.build_plans_enabled for one in served] == [is_enabled == "true"]
+
+
+@pytest.mark.parametrize("is_enabled", ["true", "false"])
+def test_serve_with_front_ends_is_a_supervisor_s(
+    runner: CliRunner, served: list[Settings], monkeypatch: pytest.MonkeyPatch, is_enabled: str
+) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def run_supervisor(settings: Settings, *, make_builder: Callable[[], BuildPlan] | None) -> int:
+        seen.append((settings.frontends, make_builder is not None))
+        return 4
+
+    monkeypatch.setattr(serve, "run_supervisor", run_supervisor)
+    monkeypatch.setenv("INFERLANE_BUILD_PLANS_ENABLED", is_enabled)
+    assert runner.invoke(cli.app, ["serve", "--frontends", "3"]).exit_code == 4
+    assert seen == [(3, is_enabled == "true")]
+    assert served == []
+
+
+def test_shared_memory_that_is_too_small_ends_serve(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLANE_ARENA_BYTES", str(1 << 20))
+    assert runner.invoke(cli.app, ["serve", "--frontends", "3"]).exit_code == 2
 
 
 def test_serve_refuses_a_bad_option_before_it_begins(runner: CliRunner, served: list[Settings]) -> None:
