@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.diagnosis.card_change import changed
 from tests.diagnosis.scenarios.disturbance import Disturbance, between, core_count, look
-from tests.diagnosis.scenarios.loads import MODEL, Load
+from tests.diagnosis.scenarios.loads import Load
 from tests.diagnosis.scenarios.play import diagnosis, observe, serving, write_model
-from tests.diagnosis.scenarios.recipes import Document, Recipe
+from tests.diagnosis.scenarios.recipes import MODEL, Document, Recipe
 from tests.doubles.running_server import RunningServer
 
 
@@ -78,7 +78,7 @@ def reload_model(server: RunningServer) -> None:
 
 def _play(server: RunningServer, load: Load) -> Disturbance:
     before = look([server.process.pid])
-    load.run(server.url)
+    load.run(server.url, MODEL)
     return between(before, look([server.process.pid]), core_count())
 
 

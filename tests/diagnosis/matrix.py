@@ -28,39 +28,41 @@ class Trial:
         """Whether the injected class came first."""
         return self.injected == self.found
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether it says something of the rules: a right answer always does, a wrong one on a machine left alone."""
-        return self.is_right or not self.is_disturbed
-
 
 def accuracy(trials: Iterable[Trial]) -> tuple[int, int]:
-    """Right ones, and all that count."""
-    counted = [trial for trial in trials if trial.is_counted]
-    return sum(trial.is_right for trial in counted), len(counted)
+    """Right ones, and all."""
+    all_trials = list(trials)
+    return sum(trial.is_right for trial in all_trials), len(all_trials)
 
 
 def to_markdown(trials: Sequence[Trial]) -> str:
     """A row for each injected class in the order of the trials: which classes came first, and how often.
 
-    A disturbed attempt that was wrong stands in its row all the same, in the column of what was not counted.
+    Every attempt is counted. Those on a machine that was left alone are counted once more by themselves: what is found
+    on a crowded one may well be the crowd.
     """
     lines = [
-        "| injected | came first | confirmed below it | right | disturbed and wrong, not counted |",
+        "| injected | came first | confirmed below it | right | right of those left alone |",
         "| --- | --- | --- | --- | --- |",
     ]
     for injected in dict.fromkeys(trial.injected for trial in trials):
         own = [trial for trial in trials if trial.injected == injected]
-        counted = [trial for trial in own if trial.is_counted]
-        right, of = accuracy(own)
-        below = Counter(other for trial in counted for other in trial.others)
-        left_out = Counter(trial.found for trial in own if not trial.is_counted)
+        below = Counter(other for trial in own for other in trial.others)
         lines.append(
-            f"| {injected} | {_told(Counter(trial.found for trial in counted))} | {_told(below)} | {right} of {of} "
-            f"| {_told(left_out)} |"
+            f"| {injected} | {_told(Counter(trial.found for trial in own))} | {_told(below)} | {_right(own)} "
+            f"| {_right(_left_alone(own))} |"
         )
+    whole = f"| all | | | {_right(trials)} | {_right(_left_alone(trials))} |"
+    return "\n".join([*lines, whole])
+
+
+def _left_alone(trials: Iterable[Trial]) -> list[Trial]:
+    return [trial for trial in trials if not trial.is_disturbed]
+
+
+def _right(trials: Iterable[Trial]) -> str:
     right, of = accuracy(trials)
-    return "\n".join([*lines, "", f"{right} of {of} attempts found the injected class first."])
+    return f"{right} of {of}"
 
 
 def _told(counts: Mapping[str, int]) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.diagnosis.scenarios.loads import MODEL, Bench
+from tests.diagnosis.scenarios.loads import Bench
+from tests.diagnosis.scenarios.recipes import MODEL
 from tests.doubles.running_server import StartServer, add_model, start_server
 from tests.doubles.scenario_models import make_worker
 
@@ -29,7 +30,7 @@ def documents(start_server: StartServer, tmp_path_factory: pytest.TempPathFactor
     server = start_server(repository, cpu_threads=1)
     found = {}
     for name, load in LOADS.items():
-        load.run(server.url)
+        load.run(server.url, MODEL)
         with server.client() as client:
             found[name] = json.loads(client.get("/diagnose", params={"window": load.seconds}).content)
     server.stop()
@@ -39,6 +40,12 @@ def documents(start_server: StartServer, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(params=LOADS)
 def document(request: pytest.FixtureRequest, documents: dict[str, dict]) -> dict:
     return documents[request.param]
+
+
+def under_way(document: dict) -> float:
+    """By how many rows counts may differ that are taken at different ends of a request: what an end of the window finds
+    in flight. A crowded machine leaves more there than the mean."""
+    return 10 + 4 * document["window"]["in_flight"]
 
 
 def test_the_checks_that_can_be_made_hold(document: dict) -> None:
@@ -61,14 +68,14 @@ def test_little_s_law_within_a_tenth(document: dict) -> None:
 
 def test_batches_hold_the_rows_that_were_answered(document: dict) -> None:
     in_batches = sum(bucket["rows"] for bucket in document["buckets"])
-    assert in_batches == pytest.approx(document["window"]["rows"], rel=0.02, abs=10)
+    assert in_batches == pytest.approx(document["window"]["rows"], rel=0.02, abs=under_way(document))
 
 
 def test_utilisation_is_throughput_times_demand(document: dict) -> None:
-    duration_s = document["window"]["duration_s"]
     rows = sum(bucket["rows"] for bucket in document["buckets"])
     device = document["stations"]["device"]
-    assert device["utilisation"] == pytest.approx(rows / duration_s * device["demand_s"], rel=0.02)
+    by_demand = device["utilisation"] * document["window"]["duration_s"] / device["demand_s"]
+    assert by_demand == pytest.approx(rows, rel=0.02, abs=under_way(document))
     assert 0 < device["utilisation"] <= 1.0
 
 

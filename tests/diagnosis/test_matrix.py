@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,34 +14,33 @@ TRIALS = st.lists(
 )
 
 
-@pytest.mark.parametrize(
-    ("found", "is_disturbed", "is_counted"),
-    [("overload", False, True), ("overload", True, True), ("healthy", False, True), ("healthy", True, False)],
-)
-def test_a_wrong_answer_on_a_disturbed_machine_does_not_count(found: str, is_disturbed: bool, is_counted: bool) -> None:
-    assert Trial("overload", found, is_disturbed=is_disturbed).is_counted is is_counted
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
 
 
-def test_a_row_tells_what_came_first_what_else_and_what_was_left_out() -> None:
+def test_a_row_tells_what_came_first_and_what_else_of_all_and_of_those_left_alone() -> None:
     trials = [
         Trial("overload", "overload", ("batch-too-small",)),
         Trial("overload", "healthy"),
         Trial("overload", "cpu-starved", is_disturbed=True),
+        Trial("overload", "overload", is_disturbed=True),
     ]
-    (row,) = [line for line in to_markdown(trials).splitlines() if line.startswith("| overload")]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == ["overload", "healthy (1), overload (1)", "batch-too-small (1)", "1 of 2", "cpu-starved (1)"]
+    row, whole = to_markdown(trials).splitlines()[-2:]
+    found = "overload (2), cpu-starved (1), healthy (1)"
+    assert cells(row) == ["overload", found, "batch-too-small (1)", "2 of 4", "1 of 2"]
+    assert cells(whole) == ["all", "", "", "2 of 4", "1 of 2"]
 
 
 @given(TRIALS)
 def test_no_attempt_is_lost(trials: list[Trial]) -> None:
-    right, counted = accuracy(trials)
-    assert right == sum(trial.injected == trial.found for trial in trials)
-    assert counted + sum(trial.is_disturbed and trial.injected != trial.found for trial in trials) == len(trials)
-    assert to_markdown(trials).endswith(f"{right} of {counted} attempts found the injected class first.")
+    right, every = accuracy(trials)
+    assert (right, every) == (sum(trial.injected == trial.found for trial in trials), len(trials))
+    calm = [trial for trial in trials if not trial.is_disturbed]
+    told = cells(to_markdown(trials).splitlines()[-1])[-2:]
+    assert told == [f"{right} of {every}", f"{accuracy(calm)[0]} of {len(calm)}"]
 
 
 @given(TRIALS)
 def test_every_injected_class_has_one_row(trials: list[Trial]) -> None:
-    rows = [line.split("|")[1].strip() for line in to_markdown(trials).splitlines()[2:] if line.startswith("|")]
+    rows = [line.split("|")[1].strip() for line in to_markdown(trials).splitlines()[2:-1]]
     assert rows == list(dict.fromkeys(trial.injected for trial in trials))

@@ -94,15 +94,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch_server(repository: Path, log: Path, **settings: object) -> RunningServer:
+def launch_server(repository: Path, log: Path, *, module: str = "service.cli", **settings: object) -> RunningServer:
     """Starts a server with settings as keyword arguments; returns before it is ready. Whoever calls it must end it.
 
+    `module` is what runs: the server's command line, or a stand-in that takes the same words.
     On a machine with a GPU it builds no plans unless it is told to: that would take minutes for each model.
     """
     port = free_port()
     settings = {"build_plans_enabled": False, **settings}
     environment = {**os.environ, **{f"INFERLANE_{name.upper()}": str(value) for name, value in settings.items()}}
-    command = [sys.executable, "-m", "service.cli", "serve", "--repository", str(repository), "--port", str(port)]
+    command = [sys.executable, "-m", module, "serve", "--repository", str(repository), "--port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
     return RunningServer(f"http://127.0.0.1:{port}", repository, process, log)

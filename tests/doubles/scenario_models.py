@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -25,10 +27,10 @@ def make_reader(path: Path, *, side: int = 256, products: int = 6) -> Path:
     return _save(path, ["batch", "sequence", FEATURES], _dense(FEATURES, side, products))
 
 
-def make_grinder(path: Path, *, tokens: int = 1024) -> Path:
+def make_grinder(path: Path, *, tokens: int = 1024, side: int = 256, products: int = 6) -> Path:
     """`x: FP32[batch, 8] -> y: FP32[batch, 8]`, as a reader of `tokens` copies of each row: twice the rows, twice the
     time."""
-    nodes, weights = _dense(FEATURES, 256, 6)
+    nodes, weights = _dense(FEATURES, side, products)
     nodes = [
         helper.make_node("Unsqueeze", ["x", "axis"], ["column"]),
         helper.make_node("Mul", ["column", "ones"], ["t_in"]),
@@ -59,6 +61,63 @@ def make_adder(path: Path, *, width: int = 4 << 20, sums: int = 6) -> Path:
     return _save(path, ["batch", FEATURES], (nodes, weights | {f"w{index}": long + index for index in range(sums)}))
 
 
+def make_ladder(path: Path, *, rungs: int, side: int = 64) -> Path:
+    """`x: FP32[batch, 8] -> y: FP32[batch, 8]` by many products that depend on each other, and hardly compute."""
+    return _save(path, ["batch", FEATURES], _dense(FEATURES, side, rungs))
+
+
+def make_smoother(path: Path, *, side: int, passes: int) -> Path:
+    """`x: FP32[batch, 8] -> y: FP32[batch, 8]` by softmaxes along either axis of a large square, row after row: each
+    reads and writes all of it."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Unsqueeze", ["mean", "last"], ["point"]),
+        helper.make_node("Mul", ["point", "across"], ["wide"]),
+        helper.make_node("Add", ["wide", "down"], ["s0"]),
+    ]
+    nodes += [
+        helper.make_node("Softmax", [f"s{index}"], [f"s{index + 1}"], axis=1 + index % 2) for index in range(passes)
+    ]
+    nodes += [
+        helper.make_node("ReduceMax", [f"s{passes}"], ["most"], axes=[1, 2], keepdims=0),
+        helper.make_node("Unsqueeze", ["most", "last_of_two"], ["column"]),
+        helper.make_node("Add", ["x", "column"], ["y"]),
+    ]
+    ramp = np.arange(side, dtype=np.float32) / side
+    weights = {
+        "last": np.array([2], np.int64),
+        "last_of_two": np.array([1], np.int64),
+        "across": ramp.reshape(1, 1, side),
+        "down": ramp.reshape(1, side, 1),
+    }
+    return _save(path, ["batch", FEATURES], (nodes, weights))
+
+
+def make_talker(path: Path, *, width: int) -> Path:
+    """`x: FP32[batch, 8] -> y: FP32[batch, 8], z: FP32[batch, width]`: much that few ask for."""
+    nodes = [
+        helper.make_node("Mul", ["x", "two"], ["y"]),
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Mul", ["mean", "ramp"], ["z"]),
+    ]
+    weights = {"two": np.array([2], np.float32), "ramp": np.arange(width, dtype=np.float32).reshape(1, -1) / width}
+    return _save(path, ["batch", FEATURES], (nodes, weights), more={"z": ["batch", width]})
+
+
+def make_selector(path: Path, *, rows: int = 64) -> Path:
+    """`x: FP32[64, 8] -> places: INT64[2, any], y: FP32[64, 8]`: how large an answer is depends on what was sent."""
+    nodes = [helper.make_node("NonZero", ["x"], ["places"]), helper.make_node("Add", ["x", "x"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, FEATURES]) for name in ("x", "y"))
+    places = helper.make_tensor_value_info("places", TensorProto.INT64, [2, "any"])
+    return _write(path, helper.make_graph(nodes, "g", [x], [places, y]))
+
+
+def make_doubler(path: Path, *, width: int) -> Path:
+    """`x: FP32[batch, width] -> y` of the same shape, twice as large: what `make_echo` is, for engines that must do
+    something."""
+    return _save(path, ["batch", width], ([helper.make_node("Add", ["x", "x"], ["y"])], {}))
+
+
 def make_image_classifier(path: Path) -> Path:
     """`images: FP32[batch, 3, 32, 32] -> scores: FP32[batch, 10]`: hardly any work after the image is prepared."""
     weights = np.random.default_rng(0).normal(size=(3, CLASSES)).astype(np.float32)
@@ -83,11 +142,19 @@ def _dense(features: int, side: int, products: int) -> tuple[list[onnx.NodeProto
     return nodes, weights
 
 
-def _save(path: Path, dims: list[str | int], graph: tuple[list[onnx.NodeProto], dict[str, np.ndarray]]) -> Path:
+def _save(
+    path: Path,
+    dims: list[str | int],
+    graph: tuple[list[onnx.NodeProto], dict[str, np.ndarray]],
+    more: Mapping[str, list[str | int]] = MappingProxyType({}),
+) -> Path:
+    """`x` and `y` have the dims `dims`; `more` are those of further outputs."""
     nodes, weights = graph
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in ("x", "y"))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+    outputs = {"y": dims, **more}
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()]
     constants = [numpy_helper.from_array(value, name) for name, value in weights.items()]
-    return _write(path, helper.make_graph(nodes, "g", [x], [y], constants))
+    return _write(path, helper.make_graph(nodes, "g", [x], told, constants))
 
 
 def _write(path: Path, graph: onnx.GraphProto) -> Path:

@@ -17,13 +17,12 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-MODEL = "m"
 WINDOW_S = 6.0
 """Seconds that a load lasts and a diagnosis looks back over: a second more than it needs to judge a window."""
 
 
 class Load(Protocol):
-    """Clients of the model `MODEL`."""
+    """Clients of one model."""
 
     @property
     def seconds(self) -> float:
@@ -32,8 +31,8 @@ class Load(Protocol):
     def lasting(self, seconds: float) -> Load:
         """The same clients for another time."""
 
-    def run(self, url: str) -> None:
-        """Asks the server at `url`; raises an AssertionError where the load was not what it should have been."""
+    def run(self, url: str, model: str) -> None:
+        """Asks for that model of the server at `url`; an AssertionError where the load was not what it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +45,8 @@ class Bench:
     def lasting(self, seconds: float) -> Bench:
         return replace(self, seconds=seconds)
 
-    def run(self, url: str) -> None:
-        command = [sys.executable, "-m", "loadtest.bench", MODEL, "--url", url, "--duration", str(self.seconds)]
+    def run(self, url: str, model: str) -> None:
+        command = [sys.executable, "-m", "loadtest.bench", model, "--url", url, "--duration", str(self.seconds)]
         with tempfile.TemporaryDirectory() as folder:
             figures = Path(folder) / "figures.json"
             done = subprocess.run(
@@ -74,13 +73,16 @@ class Photos:
     def lasting(self, seconds: float) -> Photos:
         return replace(self, seconds=seconds)
 
-    def run(self, url: str) -> None:
+    def run(self, url: str, model: str) -> None:
         noise = np.random.default_rng(0).integers(0, 256, (self.side // 16, self.side // 16, 3), np.uint8)
         is_written, jpeg = cv2.imencode(".jpg", cv2.resize(noise, (self.side, self.side)))
         assert is_written
         end = threading.Event()
         threads = [
-            threading.Thread(target=self._send, args=(url.removeprefix("http://"), jpeg.tobytes(), end))
+            threading.Thread(
+                target=self._send,
+                args=(url.removeprefix("http://"), f"/v2/models/{model}/predict", jpeg.tobytes(), end),
+            )
             for _ in range(self.clients)
         ]
         for thread in threads:
@@ -90,10 +92,10 @@ class Photos:
         for thread in threads:
             thread.join()
 
-    def _send(self, address: str, jpeg: bytes, end: threading.Event) -> None:
+    def _send(self, address: str, path: str, jpeg: bytes, end: threading.Event) -> None:
         connection = HTTPConnection(address, timeout=30)
         while not end.is_set():
-            connection.request("POST", f"/v2/models/{MODEL}/predict", jpeg, {"Content-Type": "image/jpeg"})
+            connection.request("POST", path, jpeg, {"Content-Type": "image/jpeg"})
             response = connection.getresponse()
             body = response.read()
             assert response.status == 200, body
@@ -112,24 +114,24 @@ class SlowUplinks:
     def lasting(self, seconds: float) -> SlowUplinks:
         return replace(self, seconds=seconds)
 
-    def run(self, url: str) -> None:
+    def run(self, url: str, model: str) -> None:
         host_row = np.ones((1, self.width), "<f4").tobytes()
         head = {"inputs": [{"name": "x", "shape": [1, self.width], "datatype": "FP32"}]}
         head["inputs"][0]["parameters"] = {"binary_data_size": len(host_row)}
         header = json.dumps(head).encode()
         gaps_s = np.random.default_rng(0).exponential(1 / self.rate, int(self.rate * self.seconds))
-        pause = threading.Event()
+        address, pause = url.removeprefix("http://"), threading.Event()
         with ThreadPoolExecutor(64) as pool:
             sent = []
             for gap_s in gaps_s:
                 pause.wait(gap_s)
-                sent.append(pool.submit(self._send, url.removeprefix("http://"), header, header + host_row))
+                sent.append(pool.submit(self._send, address, f"/v2/models/{model}/infer", header, header + host_row))
         for job in sent:
             job.result()
 
-    def _send(self, address: str, header: bytes, body: bytes) -> None:
+    def _send(self, address: str, path: str, header: bytes, body: bytes) -> None:
         connection = HTTPConnection(address, timeout=30)
-        connection.putrequest("POST", f"/v2/models/{MODEL}/infer")
+        connection.putrequest("POST", path)
         connection.putheader("Content-Length", str(len(body)))
         connection.putheader("Inference-Header-Content-Length", str(len(header)))
         connection.endheaders()
@@ -140,4 +142,40 @@ class SlowUplinks:
         response = connection.getresponse()
         answer = response.read()
         assert response.status == 200, answer
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """Clients that each send a row of `width` numbers as JSON, and want the output `wanted` alone of the answer."""
+
+    clients: int
+    width: int
+    wanted: str
+    seconds: float = WINDOW_S
+
+    def lasting(self, seconds: float) -> Readers:
+        return replace(self, seconds=seconds)
+
+    def run(self, url: str, model: str) -> None:
+        tensor = {"name": "x", "shape": [1, self.width], "datatype": "FP32", "data": [1.0] * self.width}
+        body = json.dumps({"inputs": [tensor], "outputs": [{"name": self.wanted}]}).encode()
+        end = threading.Event()
+        with ThreadPoolExecutor(self.clients) as pool:
+            address = url.removeprefix("http://")
+            jobs = [
+                pool.submit(self._ask, address, f"/v2/models/{model}/infer", body, end) for _ in range(self.clients)
+            ]
+            end.wait(self.seconds)
+            end.set()
+        for job in jobs:
+            job.result()
+
+    def _ask(self, address: str, path: str, body: bytes, end: threading.Event) -> None:
+        connection = HTTPConnection(address, timeout=30)
+        while not end.is_set():
+            connection.request("POST", path, body)
+            response = connection.getresponse()
+            answer = response.read()
+            assert response.status == 200, answer
         connection.close()

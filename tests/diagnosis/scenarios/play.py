@@ -17,8 +17,8 @@ import jsonschema
 
 from service.diagnosis.schema import document_schema
 from tests.diagnosis.scenarios.disturbance import Disturbance, between, core_count, look
-from tests.diagnosis.scenarios.loads import MODEL, Load
-from tests.diagnosis.scenarios.recipes import Document, Recipe
+from tests.diagnosis.scenarios.loads import Load
+from tests.diagnosis.scenarios.recipes import MODEL, Document, Recipe
 from tests.doubles.running_server import RunningServer, add_model, end_server, launch_server, wait_for, wait_ready
 
 ATTEMPTS = 3
@@ -88,15 +88,15 @@ def attempt(recipe: Recipe, repository: Path) -> Attempt:
         return observe(server, recipe)
 
 
-def observe(server: RunningServer, recipe: Recipe) -> Attempt:
+def observe(server: RunningServer, recipe: Recipe, model: str = MODEL) -> Attempt:
     """Loads a server that runs the recipe's model, and asks it what limits it."""
     if recipe.probes:
-        recipe.load.lasting(recipe.warm_s).run(server.url)
-        run_probes(server, recipe.probes)
+        recipe.load.lasting(recipe.warm_s).run(server.url, model)
+        run_probes(server, recipe.probes, model)
     before = look([server.process.pid])
-    recipe.load.run(server.url)
+    recipe.load.run(server.url, model)
     after = look([server.process.pid])
-    document = diagnosis(server, recipe.load)
+    document = diagnosis(server, recipe.load, model)
     return Attempt(
         expected=recipe.expected_text,
         confirmed=tuple(one["class"] for one in document["findings"] if one["verdict"] == "confirmed"),
@@ -121,20 +121,20 @@ def counted(made: Sequence[Attempt]) -> list[Attempt]:
     return [one for one in made if one.is_right or not one.disturbance.is_much]
 
 
-def diagnosis(server: RunningServer, load: Load) -> Document:
+def diagnosis(server: RunningServer, load: Load, model: str = MODEL) -> Document:
     """The diagnosis of the load that has just ended, held against its schema."""
     with server.client() as client:
-        answer = client.get("/diagnose", params={"model": MODEL, "window": load.seconds})
+        answer = client.get("/diagnose", params={"model": model, "window": load.seconds})
     assert answer.status_code == 200, answer.text
     document: Document = json.loads(answer.content)
     jsonschema.validate(document, document_schema())
     return document
 
 
-def run_probes(server: RunningServer, names: Sequence[str]) -> Document:
+def run_probes(server: RunningServer, names: Sequence[str], model: str = MODEL) -> Document:
     """Runs probes without traffic and waits for their end; says what became of each."""
     with server.client() as client:
-        order = {"model": MODEL, "probes": list(names), "mode": "exclusive"}
+        order = {"model": model, "probes": list(names), "mode": "exclusive"}
         answer = client.post("/diagnose/probes", json=order)
         assert answer.status_code == 202, answer.text
         place = answer.headers["Location"]

@@ -27,6 +27,9 @@ from tests.doubles.scenario_models import (
 Document = dict[str, Any]
 """The JSON of a diagnosis."""
 
+MODEL = "m"
+"""What a recipe's model is called where it is the only one."""
+
 IMAGES_CARD = """
 task = "classify"
 [batching]
@@ -92,6 +95,12 @@ def with_room(document: Document) -> Load:
     return Bench(options=("--rate", f"{COMFORTABLE_LOAD * capacity:.1f}", "--max-connections", "64"))
 
 
+def spread(document: Document) -> Load:
+    """As many requests, from clients that know nothing of each other."""
+    window = document["window"]
+    return Bench(options=("--rate", f"{window['requests'] / window['duration_s']:.1f}"), seconds=8.0)
+
+
 RECIPES: Mapping[str, Recipe] = {
     "healthy": Recipe(
         make=make_worker,
@@ -146,7 +155,7 @@ RECIPES: Mapping[str, Recipe] = {
         card="[batching]\nmax_batch_size = 4\n",
         load=Bench(options=("--rate", "35", "--arrivals", "burst", "--burst-size", "15"), seconds=8.0),
         expected=BottleneckClass.BURSTY_ARRIVALS,
-        cure=lambda _: Bench(options=("--rate", "35"), seconds=8.0),
+        cure=spread,
     ),
     "network-payload": Recipe(
         make=partial(make_echo, width=50_000),
