@@ -47,6 +47,7 @@ from service.repository.registry import Registry
 from service.repository.start_up import OnProgress
 from service.runtime.protocol import Backend
 from service.settings import Settings
+from service.shared_regions.registered import RegionLimits, RegisteredRegions
 from service.telemetry.assemble import Surroundings
 from service.telemetry.gpu import GpuSampler
 from service.telemetry.history import History, Senses
@@ -147,12 +148,14 @@ class Composition:
         registry: its models.
         recorder: its figures.
         loader: opens models.
+        regions: of clients' shared memory; None where that is off.
     """
 
     app: FastAPI
     registry: Registry
     recorder: Recorder
     loader: ModelLoader
+    regions: RegisteredRegions | None
 
 
 def create_app(
@@ -211,12 +214,14 @@ def compose_server(
         on_progress=on_progress,
         needs_all=settings.exit_on_error,
     )
+    regions = _regions(settings)
     front = InferenceFront.create(
         settings,
         registry,
         recorder,
         budget=budget or ByteBudget(settings.max_in_flight_bytes),
         memory=OwnMemory(),
+        regions=regions,
     )
     probing = _probing(settings, registry, recorder)
     watch = Watch(settings, registry, recorder, gpus, probing.runner)
@@ -236,9 +241,12 @@ def compose_server(
         await registry.stop()
         watch.stop()
         front.close()
+        if regions is not None:
+            regions.close()
 
     app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
     _include_routes(app, settings, registry, recorder)
+    app.include_router(shared_memory_router(regions, body_timeout_s=settings.body_timeout_s))
     _include_diagnosis(app, settings, watch, probing)
     install_error_handlers(app, overload_status=settings.overload_status)
     app.put_in_front(front.before)
@@ -247,7 +255,7 @@ def compose_server(
         app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
     app.put_in_front(partial(PageFront, assets=load_assets(), has_report=watch.history is not None))
     install_openapi(app, keys_enabled=keys.is_enabled)
-    return Composition(app, registry, recorder, loader)
+    return Composition(app, registry, recorder, loader, regions)
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:
@@ -262,6 +270,13 @@ async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: 
 
 async def _watch(registry: Registry, on_device_lost: OnDeviceLost) -> None:
     on_device_lost(await registry.device_lost())
+
+
+def _regions(settings: Settings) -> RegisteredRegions | None:
+    if not settings.system_shared_memory_enabled:
+        return None
+    limits = RegionLimits(max_regions=settings.max_shared_regions, max_bytes=settings.max_shared_region_bytes)
+    return RegisteredRegions(limits)
 
 
 def _loader(
@@ -323,7 +338,8 @@ def _include_diagnosis(app: FastAPI, settings: Settings, watch: Watch, probing: 
 
 def _include_routes(app: FastAPI, settings: Settings, registry: Registry, recorder: Recorder) -> None:
     links = {"API documentation": "/docs", "Repository index (POST)": "/v2/repository/index"}
-    app.include_router(metadata_router(registry, recorder))
+    offered = settings.system_shared_memory_enabled
+    app.include_router(metadata_router(registry, recorder, system_shared_memory_enabled=offered))
     app.include_router(
         repository_router(
             registry,
@@ -333,7 +349,6 @@ def _include_routes(app: FastAPI, settings: Settings, registry: Registry, record
     )
     logger = logging.getLogger("service")
     app.include_router(settings_router(registry, logger, body_timeout_s=settings.body_timeout_s))
-    app.include_router(shared_memory_router())
     if settings.metrics_enabled and settings.diagnosis_enabled:
         links["Diagnosis"] = "/diagnose"
         if settings.probes_enabled:

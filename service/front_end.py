@@ -25,6 +25,7 @@ from service.transport.channel import Channel
 from service.transport.forward import Forward
 from service.transport.link import Link, LinkTools
 from service.transport.mirror import Mirror, MirrorTools
+from service.transport.mirrored_regions import MirroredRegions
 from service.transport.region import Region
 from service.transport.remote_recorder import RemoteRecorder
 from service.transport.remote_requests import RemoteRequests
@@ -63,18 +64,26 @@ class FrontEnd:
         region = Region(place.host_region)
         requests = RemoteRequests(region)
         self._recorder = RemoteRecorder(self._send_records)
-        pixels = settings.max_image_pixels
+        pixels, regions = settings.max_image_pixels, MirroredRegions()
         mirror = Mirror(
             MirrorTools(
                 make_task=partial(create_task, max_image_pixels=pixels),
                 compose_task=partial(compose_task, max_image_pixels=pixels),
                 requests=requests,
                 recorder=self._recorder,
+                regions=regions,
                 front_ends=place.count,
                 clock=time.monotonic_ns,
             )
         )
-        self._front = InferenceFront.create(settings, mirror, self._recorder, budget=budget, memory=region)
+        self._front = InferenceFront.create(
+            settings,
+            mirror,
+            self._recorder,
+            budget=budget,
+            memory=region,
+            regions=regions if settings.system_shared_memory_enabled else None,
+        )
         self._forward = Forward(overload_status=settings.overload_status)
         tools = LinkTools(
             requests=requests,

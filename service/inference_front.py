@@ -16,12 +16,14 @@ from service.api.endpoint import Inference, InferenceEndpoint
 from service.api.errors import ErrorBoundary
 from service.api.infer import Infer
 from service.api.predict import MediaThreads, Predict
+from service.api.shared_tensors import SharedTensors
 from service.api.stream import StreamEndpoint
 from service.api.stream_header import StreamLimits
 from service.api.stream_session import Streams
 from service.api.watchdog import Watchdog
 from service.repository.catalogue import Models
 from service.settings import Settings
+from service.shared_regions.registered import Regions
 from service.telemetry.server_recorder import ServerRecorder
 
 MAX_PREPARING_PER_THREAD = 128
@@ -52,6 +54,7 @@ class InferenceFront:
         *,
         budget: ByteBudget,
         memory: BodyMemory,
+        regions: Regions | None,
     ) -> InferenceFront:
         """Makes it; threads begin when they are needed.
 
@@ -61,6 +64,7 @@ class InferenceFront:
             recorder: counts what belongs to no model.
             budget: bytes that all requests of this process may hold.
             memory: where large bodies are read into.
+            regions: of clients' shared memory; None where that is not offered.
         """
         count, clock = settings.resolved_cpu_threads, time.monotonic_ns
         threads = MediaThreads(
@@ -70,10 +74,13 @@ class InferenceFront:
         )
         codec_pool = ThreadPoolExecutor(count, thread_name_prefix="codec")
         predict = Predict(threads, clock)
+        shared = None
+        if regions is not None:
+            shared = SharedTensors(regions, budget=budget, memory=memory, limit_bytes=settings.max_body_bytes)
         inference = Inference(
             registry=models,
             recorder=recorder,
-            handlers={"infer": Infer(clock), "predict": predict},
+            handlers={"infer": Infer(clock, shared), "predict": predict},
             budget=budget,
             memory=memory,
             codec_pool=codec_pool,

@@ -274,7 +274,7 @@ def server_config(app: object, settings: Settings, max_files: int, budget: ByteB
     limits = ConnectionLimits(
         body_timeout_s=settings.body_timeout_s,
         send_timeout_s=settings.send_timeout_s,
-        max_connections=_affordable_connections(settings.max_connections, max_files),
+        max_connections=_affordable_connections(settings.max_connections, max_files - _region_files(settings)),
         overload_status=settings.overload_status,
         websocket=Bounds(
             message_timeout_s=settings.body_timeout_s,
@@ -306,6 +306,11 @@ def raised_file_limit() -> int:
     except (OSError, ValueError):  # some systems say "no limit" and then refuse it
         return soft
     return hard
+
+
+def _region_files(settings: Settings) -> int:
+    """Files that registered regions may take."""
+    return settings.max_shared_regions if settings.system_shared_memory_enabled else 0
 
 
 def _affordable_connections(max_connections: int, max_files: int) -> int:

@@ -124,6 +124,19 @@ class Settings(BaseSettings):
     admin_api_key: SecretStr | None = Field(
         None, description="Bearer key that the repository, trace and logging API require; none by default."
     )
+    system_shared_memory_enabled: bool = Field(
+        False,
+        description="Whether clients may register POSIX shared memory of this machine, through which tensors then "
+        "travel; whoever may register can make the server read and write any object in `/dev/shm` that its user can.",
+    )
+    max_shared_regions: int = Field(
+        256, ge=1, le=4096, description="Most regions of shared memory that are registered at once."
+    )
+    max_shared_region_bytes: int = Field(
+        4 << 30,
+        ge=1,
+        description="Most bytes of the shared memory objects that are registered at once, whole objects counted.",
+    )
     metrics_enabled: bool = Field(True, description="Whether requests are recorded and `/metrics` is served.")
     triton_metrics_enabled: bool = Field(
         True, description="Whether `/metrics` repeats the figures under Triton's `nv_*` names."

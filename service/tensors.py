@@ -105,6 +105,11 @@ class TensorSpec:
         return tuple(dim if isinstance(dim, int) else sizes[dim] for dim in self.dims)
 
 
+def aligned(nbytes: int) -> int:
+    """`nbytes`, rounded up so that what follows is aligned to `HOST_ALIGNMENT_BYTES`."""
+    return -(-nbytes // HOST_ALIGNMENT_BYTES) * HOST_ALIGNMENT_BYTES
+
+
 def first_not_utf8(values: HostArray) -> int | None:
     """Flat index of the first element of a BYTES array that is not UTF-8, or None.
 

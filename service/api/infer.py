@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from service.api.exchange import Exchange, Reply
-from service.api.oip_codec import InferCodec, ParsedInfer, parse_header_length
+from service.api.oip_codec import BegunInfer, InferCodec, ParsedInfer, RenderedInfer, parse_header_length
+from service.api.oip_places import not_shared
+from service.api.shared_tensors import SharedTensors
 from service.errors import InvalidInput
 from service.models import ModelSpec
 from service.repository.composed import AnyModel, ComposedModel
@@ -13,10 +15,16 @@ from service.tensors import DType, first_not_utf8
 
 
 class Infer:
-    """Answers `infer`. One for the server; on the event loop."""
+    """Answers `infer`. One for the server; on the event loop.
 
-    def __init__(self, clock: Clock) -> None:
+    Args:
+        clock: monotonic nanoseconds.
+        shared: copies tensors from and to clients' shared memory; None where that is not offered.
+    """
+
+    def __init__(self, clock: Clock, shared: SharedTensors | None = None) -> None:
         self._clock = clock
+        self._shared = shared
         self._codecs: dict[str, tuple[ModelSpec, InferCodec]] = {}
 
     async def answer(self, served: AnyModel, exchange: Exchange) -> Reply:
@@ -30,22 +38,41 @@ class Infer:
                 f"model '{served.spec.name}' is composed of {', '.join(served.spec.card.members.values())} and has no "
                 f"tensors of its own; POST to /v2/models/{served.spec.name}/predict, or tensors to those"
             )
-        stamps = exchange.stamps
         codec = self._codec(served)
         header_length = parse_header_length(exchange.headers.get(b"inference-header-content-length"))
+        begun = codec.begin(exchange.body, header_length)
+        if begun.is_shared:
+            return await self._answer_shared(served, exchange, codec, begun)
         exchange.is_json = header_length is None
-        parsed = codec.parse(exchange.body, header_length)
+        parsed = codec.finish(begun)
+        return _reply(parsed, await self._run(served, exchange, codec, parsed))
+
+    async def _answer_shared(
+        self, served: PlainModel, exchange: Exchange, codec: InferCodec, begun: BegunInfer
+    ) -> Reply:
+        """Answers a request of which something lies in shared memory, or is to go there."""
+        if self._shared is None:
+            raise not_shared()
+        visit = self._shared.visit(begun)
+        try:
+            parsed = codec.finish(begun, await visit.read())
+            rendered = await self._run(served, exchange, codec, parsed)
+            await visit.write(rendered.shared)
+            return _reply(parsed, rendered)
+        finally:
+            visit.close()
+
+    async def _run(
+        self, served: PlainModel, exchange: Exchange, codec: InferCodec, parsed: ParsedInfer
+    ) -> RenderedInfer:
         check_text(served.spec, parsed)
+        stamps = exchange.stamps
         stamps.parsed = stamps.prepared = self._clock()
-        request = to_request(served, parsed, stamps)
-        outputs = await exchange.run(served.batcher, request)
+        outputs = await exchange.run(served.batcher, to_request(served, parsed, stamps))
         began_ns = self._clock()
         rendered = codec.render(parsed, outputs)
         exchange.encode_ns = self._clock() - began_ns
-        headers = [(b"content-type", rendered.content_type)]
-        if rendered.header_length is not None:
-            headers.append((b"inference-header-content-length", b"%d" % rendered.header_length))
-        return Reply(rendered.chunks, headers, parsed.rows)
+        return rendered
 
     def _codec(self, served: PlainModel) -> InferCodec:
         """A codec serves one load of a model; it is told by its specification, so that no unloaded one is kept."""
@@ -54,6 +81,13 @@ class Infer:
         if known is None or known[0] is not spec:
             known = self._codecs[spec.name] = (spec, InferCodec(spec))
         return known[1]
+
+
+def _reply(parsed: ParsedInfer, rendered: RenderedInfer) -> Reply:
+    headers = [(b"content-type", rendered.content_type)]
+    if rendered.header_length is not None:
+        headers.append((b"inference-header-content-length", b"%d" % rendered.header_length))
+    return Reply(rendered.chunks, headers, parsed.rows)
 
 
 def check_text(spec: ModelSpec, parsed: ParsedInfer) -> None:

@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 def locate_parts(headers: Sequence[InputHeader], *, start: int, end: int, model: str) -> list[int]:
     """Where each input's binary part begins: back to back from `start` to `end`, in the order of `headers`.
 
-    An input whose data is in the JSON takes no room. Nothing is converted.
+    An input whose data is in the JSON or in shared memory takes no room. Nothing is converted.
 
     Returns:
         One offset in bytes per header.
@@ -35,6 +35,9 @@ def locate_parts(headers: Sequence[InputHeader], *, start: int, end: int, model:
     for header in headers:
         offsets.append(offset)
         if header.binary_bytes is None:
+            continue
+        if header.place is not None:
+            _check_size(header, header.binary_bytes, model)
             continue
         offset += header.binary_bytes
         if offset > end:

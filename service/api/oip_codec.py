@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from service.api.oip_header import parse_header_length
 from service.api.oip_outputs import RequestedOutput
-from service.api.oip_parse import InferParser, ParsedInfer
+from service.api.oip_parse import BegunInfer, InferParser, ParsedInfer
 from service.api.oip_render import RenderedInfer, render_infer
 from service.models import ModelSpec
 from service.tensors import HostArray
 
-__all__ = ["InferCodec", "ParsedInfer", "RenderedInfer", "RequestedOutput", "parse_header_length"]
+__all__ = ["BegunInfer", "InferCodec", "ParsedInfer", "RenderedInfer", "RequestedOutput", "parse_header_length"]
 
 
 class InferCodec:
@@ -30,8 +30,8 @@ class InferCodec:
         self._spec = spec
         self._parser = InferParser(spec)
 
-    def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
-        """Parses one request; nothing of its data is converted before its whole header is found valid.
+    def begin(self, body: bytes | bytearray | memoryview, header_length: int | None) -> BegunInfer:
+        """Reads a request's header; nothing of its data is looked at before its whole header is found valid.
 
         Args:
             body: the whole body, decompressed, as bytes; must not change as long as the result lives.
@@ -40,7 +40,27 @@ class InferCodec:
 
         Raises:
             InvalidInput: the request contradicts the protocol or the model.
-            Unsupported: it asks for sequences or shared memory.
+            Unsupported: it asks for sequences.
+        """
+        return self._parser.begin(body, header_length)
+
+    def finish(self, begun: BegunInfer, host_shared: Sequence[memoryview] = ()) -> ParsedInfer:
+        """Converts the data of a request.
+
+        Args:
+            begun: the request.
+            host_shared: a copy of the data of each input that lies in shared memory, in the order of the request.
+
+        Raises:
+            InvalidInput: the data contradicts the model.
+        """
+        return self._parser.finish(begun, host_shared)
+
+    def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
+        """Parses a request that has nothing in shared memory; see `begin` and `finish`.
+
+        Raises:
+            InvalidInput, PayloadTooLarge, Unsupported: as those, and where it has.
         """
         return self._parser.parse(body, header_length)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from service.api.oip_places import REGION, Place, read_place
 from service.buckets import DimSizes
 from service.client_text import name_text, shape_text, value_text
-from service.errors import InvalidInput, Unsupported
+from service.errors import InvalidInput
 from service.models import ModelSpec
 from service.tensors import BATCH_DIM, DType, TensorSpec
 
@@ -23,7 +24,8 @@ class InputHeader:
         tensor: the model's own description.
         shape: the extents that the client declares; fixed ones equal the model's.
         data: the JSON value of `data`, unchecked, or None where the data is binary.
-        binary_bytes: length of the binary part, or None where the data is in the JSON.
+        binary_bytes: length of the binary data, or None where the data is in the JSON.
+        place: where in shared memory the binary data lies, or None where it follows the JSON.
     """
 
     index: int
@@ -31,6 +33,7 @@ class InputHeader:
     shape: tuple[int, ...]
     data: Any
     binary_bytes: int | None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,6 @@ class InputReader:
 
         Raises:
             InvalidInput: anything contradicts the protocol or the model.
-            Unsupported: an input lies in a shared memory region.
         """
         if type(raw) is not list:
             raise InvalidInput(f"the request must have 'inputs', a JSON array of tensors; got {value_text(raw)}")
@@ -142,13 +144,9 @@ class InputReader:
         shape = item.get("shape")
         if type(shape) is not list:
             raise InvalidInput(f"input '{name}' must have 'shape', a JSON array of integers; got {value_text(shape)}")
-        return InputHeader(
-            index,
-            tensor,
-            self.check_shape(tensor, shape),
-            item.get("data"),
-            _binary_bytes(name, item),
-        )
+        checked_shape = self.check_shape(tensor, shape)
+        binary_bytes, place = _data_place(name, item)
+        return InputHeader(index, tensor, checked_shape, item.get("data"), binary_bytes, place)
 
     def _check_datatype(self, tensor: TensorSpec, datatype: Any) -> None:
         if datatype == tensor.dtype.value:
@@ -197,29 +195,26 @@ def _dim_text(dim: str) -> str:
     return "the batch size" if dim == BATCH_DIM else f"dimension '{dim}'"
 
 
-def _binary_bytes(name: str, item: dict[str, Any]) -> int | None:
-    """Length of the input's binary part, or None if its data is in the JSON; exactly one place must be named."""
+def _data_place(name: str, item: dict[str, Any]) -> tuple[int | None, Place | None]:
+    """`InputHeader.binary_bytes` and `place` of an input; exactly one place must be named."""
     parameters = item.get("parameters", {})
     if type(parameters) is not dict:
         raise InvalidInput(f"'parameters' of input '{name}' must be an object, got {value_text(parameters)}")
-    places = [place for place in ("binary_data_size", "shared_memory_region") if place in parameters]
+    places = [place for place in ("binary_data_size", REGION) if place in parameters]
     if "data" in item:
         places.append("data")
     if len(places) != 1:
         raise InvalidInput(
-            f"input '{name}' must set exactly one of 'data', 'binary_data_size' and 'shared_memory_region', "
-            f"got {places or 'none'}"
+            f"input '{name}' must set exactly one of 'data', 'binary_data_size' and '{REGION}', got {places or 'none'}"
         )
+    place = read_place(f"input '{name}'", parameters)
+    if place is not None:
+        return place.nbytes, place
     if places[0] == "data":
-        return None
-    if places[0] == "shared_memory_region":
-        raise Unsupported(
-            f"input '{name}' lies in a shared memory region, which this server does not offer; "
-            "send it in the body with 'binary_data_size'"
-        )
+        return None, None
     size = parameters["binary_data_size"]
     if type(size) is not int or size < 0:
         raise InvalidInput(
             f"'binary_data_size' of input '{name}' must be a non-negative integer, got {value_text(size)}"
         )
-    return size
+    return size, None

@@ -34,7 +34,9 @@ EXTENSIONS = (
     "statistics",
     "logging",
 )
-"""What the server offers of the protocol's extensions. Not among them: tracing, sequences, shared memory."""
+"""What every server offers of the protocol's extensions. Not among them: tracing, sequences, CUDA's shared memory."""
+
+SYSTEM_SHARED_MEMORY = "system_shared_memory"
 
 ModelName = Annotated[str, Path(description="Name of the model; percent-encode what a URL cannot hold.")]
 ModelVersion = Annotated[str, Path(description="Version of the model, a number.", examples=["1"])]
@@ -48,11 +50,11 @@ Answer = Callable[[str, str | None], Response]
 """Answers a question about a model, by name and version; None asks for the latest version."""
 
 
-def metadata_router(registry: Registry, recorder: Recorder) -> APIRouter:
+def metadata_router(registry: Registry, recorder: Recorder, *, system_shared_memory_enabled: bool = False) -> APIRouter:
     """Routes that tell what the server is, what it serves and how that has gone so far; none changes anything."""
     router = APIRouter()
     _add_health(router, registry)
-    _add_server_metadata(router)
+    _add_server_metadata(router, (*EXTENSIONS, SYSTEM_SHARED_MEMORY) if system_shared_memory_enabled else EXTENSIONS)
 
     # Before the routes with a name in the path, of which this one would else be a model called "stats".
     @router.get(
@@ -92,10 +94,10 @@ def _add_health(router: APIRouter, registry: Registry) -> None:
         return Response()
 
 
-def _add_server_metadata(router: APIRouter) -> None:
+def _add_server_metadata(router: APIRouter, extensions: tuple[str, ...]) -> None:
     @router.get("/v2", tags=["Metadata"], summary="Name, version and extensions", response_model=ServerMetadata)
     async def server_metadata() -> Response:
-        return JsonResponse({"name": SERVER_NAME, "version": service.__version__, "extensions": EXTENSIONS})
+        return JsonResponse({"name": SERVER_NAME, "version": service.__version__, "extensions": extensions})
 
 
 def _add_model_routes(router: APIRouter, registry: Registry, recorder: Recorder) -> None:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.api.oip_parameters import boolean_parameter
+from service.api.oip_places import Place, read_place
+from service.buckets import DimSizes
 from service.client_text import name_text, value_text
-from service.errors import InvalidInput, Unsupported
+from service.errors import InvalidInput
 from service.models import ModelSpec
-from service.tensors import DType
+from service.tensors import DType, element_count
 
 _NOT_RANKED = (DType.BYTES, DType.BOOL)
 
@@ -23,11 +25,13 @@ class RequestedOutput:
         index: into `ModelSpec.outputs`.
         binary: whether it travels behind the JSON instead of in it.
         classification: how many of the largest values to name instead of the tensor; 0 for the tensor itself.
+        place: where in shared memory it is to be written instead, or None where it travels.
     """
 
     index: int
     binary: bool
     classification: int
+    place: Place | None = None
 
 
 class OutputReader:
@@ -56,7 +60,6 @@ class OutputReader:
 
         Raises:
             InvalidInput: malformed, unknown or duplicate outputs, or a classification that cannot be made.
-            Unsupported: an output is to go to a shared memory region.
         """
         if type(raw) is not list:
             raise InvalidInput(
@@ -71,6 +74,21 @@ class OutputReader:
                 raise InvalidInput(f"output {name_text(item['name'])} already exists in request; name each output once")
             by_index[output.index] = output
         return tuple(by_index[index] for index in sorted(by_index))
+
+    def check_room(self, outputs: tuple[RequestedOutput, ...], rows: int, dims: DimSizes) -> None:
+        """Refuses outputs whose place in shared memory is too small, as far as their size is known beforehand.
+
+        Raises:
+            InvalidInput: names the region, the bytes that were named and those that are needed.
+        """
+        sizes: dict[str, int] | None = None
+        for output in outputs:
+            tensor = self._spec.outputs[output.index]
+            if output.place is None or tensor.dtype is DType.BYTES:
+                continue
+            sizes = self._spec.dim_sizes(dims, rows) if sizes is None else sizes
+            if all(type(dim) is int or dim in sizes for dim in tensor.dims):
+                check_fits(tensor.name, output.place, element_count(tensor.resolve(sizes)) * tensor.dtype.itemsize)
 
     def _read_one(self, item: Any, *, default_binary: bool) -> RequestedOutput:
         name = item.get("name") if type(item) is dict else None
@@ -87,11 +105,14 @@ class OutputReader:
             return self._all[default_binary][index]
         if type(parameters) is not dict:
             raise InvalidInput(f"'parameters' of output '{name}' must be an object, got {value_text(parameters)}")
-        if "shared_memory_region" in parameters:
-            raise Unsupported(
-                f"output '{name}' asks for a shared memory region, which this server does not offer; "
-                'receive it in the response with "binary_data": true'
-            )
+        place = read_place(f"output '{name}'", parameters)
+        if place is not None:
+            if "classification" in parameters:
+                raise InvalidInput(
+                    f"output '{name}' asks for a classification in shared memory, where only the tensor itself can go; "
+                    "leave out one of the two"
+                )
+            return RequestedOutput(index, binary=True, classification=0, place=place)
         binary = boolean_parameter(parameters, "binary_data", default=default_binary)
         if "classification" not in parameters:
             return self._all[binary][index]
@@ -110,3 +131,16 @@ class OutputReader:
                 "request the tensor itself"
             )
         return count
+
+
+def check_fits(name: str, place: Place, nbytes: int) -> None:
+    """Refuses an output that is larger than its place in shared memory.
+
+    Raises:
+        InvalidInput: names the region, the bytes that were named and those that are needed.
+    """
+    if nbytes > place.nbytes:
+        raise InvalidInput(
+            f"output '{name}' has {nbytes} bytes, but {place.nbytes} bytes at offset {place.offset} of shared memory "
+            f"region {name_text(place.region)} are named for it; name at least as many, or receive it in the response"
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from service.api.json_limits import JsonLimits
 from service.api.oip_binary import array_from_binary, bytes_array, locate_parts, raw_shape
@@ -14,6 +15,7 @@ from service.api.oip_inputs import InputHeader, InputHeaders, InputReader
 from service.api.oip_json import array_from_json
 from service.api.oip_outputs import OutputReader, RequestedOutput
 from service.api.oip_parameters import NO_OPTIONS, RequestOptions, parse_parameters
+from service.api.oip_places import Place, not_shared
 from service.buckets import DimSizes
 from service.errors import InvalidInput
 from service.models import ModelSpec
@@ -62,6 +64,38 @@ class _Header:
     options: RequestOptions
     outputs: tuple[RequestedOutput, ...]
     request_id: str
+    is_shared: bool
+
+
+class BegunInfer(NamedTuple):
+    """A request whose header is valid, and of whose data nothing has been looked at.
+
+    Attributes:
+        header: as it was read.
+        body: the whole body.
+        offsets: where in it the data of each input begins, in the order of the request.
+        is_raw: whether the body is the only input's data, without a header.
+    """
+
+    header: _Header
+    body: memoryview
+    offsets: Sequence[int]
+    is_raw: bool
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether anything of it lies in shared memory, or is to go there."""
+        return self.header.is_shared
+
+    @property
+    def inputs(self) -> tuple[InputHeader, ...]:
+        """The inputs, in the order of the request."""
+        return self.header.inputs.headers
+
+    @property
+    def outputs(self) -> tuple[RequestedOutput, ...]:
+        """What the client wants, in the model's order."""
+        return self.header.outputs
 
 
 class InferParser:
@@ -80,8 +114,8 @@ class InferParser:
         self._json_limits = JsonLimits.of(spec)
         self._remembered = lru_cache(maxsize=REMEMBERED_HEADERS)(self._read_header)
 
-    def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
-        """Parses one request; nothing of its data is converted before its whole header is found valid.
+    def begin(self, body: bytes | bytearray | memoryview, header_length: int | None) -> BegunInfer:
+        """Reads a request's header, and finds where its data is; nothing of that is looked at.
 
         Args:
             body: the whole body, decompressed, as bytes; must not change as long as the result lives.
@@ -90,24 +124,37 @@ class InferParser:
         Raises:
             InvalidInput: the request contradicts the protocol or the model.
             PayloadTooLarge: its JSON is larger than any request of the model.
-            Unsupported: it asks for sequences or shared memory.
+            Unsupported: it asks for sequences.
         """
         view = memoryview(body).toreadonly()
         if header_length == 0:
-            return self._parse_raw(view)
+            return self._begin_raw(view)
         json_part = split_header(view, header_length)
         if len(json_part) <= MAX_REMEMBERED_BYTES:
             header = self._remembered(bytes(json_part))
         else:
             self._json_limits.check(json_part)
             header = self._read_header(json_part)
-        inputs, options = header.inputs, header.options
-        offsets = locate_parts(inputs.headers, start=len(json_part), end=len(view), model=self._spec.name)
-        arrays, nbytes = self._convert(view, inputs.headers, offsets)
+        offsets = locate_parts(header.inputs.headers, start=len(json_part), end=len(view), model=self._spec.name)
+        return BegunInfer(header, view, offsets, is_raw=False)
+
+    def finish(self, begun: BegunInfer, host_shared: Sequence[memoryview] = ()) -> ParsedInfer:
+        """Converts a request's data, which is checked as it is here and must not change any more.
+
+        Args:
+            begun: the request.
+            host_shared: a copy of the data of each input that lies in shared memory, in the order of the request.
+
+        Raises:
+            InvalidInput: the data contradicts the model.
+        """
+        header = begun.header
+        options = header.options
+        arrays, nbytes = self._convert(begun, host_shared)
         return ParsedInfer(
             inputs=arrays,
-            rows=inputs.rows,
-            dims=inputs.dims,
+            rows=header.inputs.rows,
+            dims=header.inputs.dims,
             outputs=header.outputs,
             request_id=header.request_id,
             priority=options.priority,
@@ -116,6 +163,17 @@ class InferParser:
             nbytes=nbytes,
         )
 
+    def parse(self, body: bytes | bytearray | memoryview, header_length: int | None) -> ParsedInfer:
+        """Parses a request that has nothing in shared memory; see `begin` and `finish`.
+
+        Raises:
+            InvalidInput, PayloadTooLarge, Unsupported: as those, and where it has.
+        """
+        begun = self.begin(body, header_length)
+        if begun.is_shared:
+            raise not_shared()
+        return self.finish(begun)
+
     def _read_header(self, json_part: bytes | memoryview) -> _Header:
         header = load_header(json_part)
         inputs = self._inputs.read(header.get("inputs"))
@@ -123,9 +181,13 @@ class InferParser:
         if "parameters" in header:
             options = parse_parameters(header["parameters"], self._spec.card.batching.priority_levels)
         outputs = self._outputs.read(header.get("outputs", []), default_binary=options.binary_data_output)
-        return _Header(inputs, options, outputs, parse_request_id(header))
+        self._outputs.check_room(outputs, inputs.rows, inputs.dims)
+        places: list[Place | None] = [tensor.place for tensor in inputs.headers]
+        places += [output.place for output in outputs]
+        is_shared = any(place is not None for place in places)
+        return _Header(inputs, options, outputs, parse_request_id(header), is_shared)
 
-    def _parse_raw(self, body: memoryview) -> ParsedInfer:
+    def _begin_raw(self, body: memoryview) -> BegunInfer:
         """A body that is the bytes of the model's only input, one row; all outputs come back binary."""
         spec = self._spec
         if not body:
@@ -142,29 +204,26 @@ class InferParser:
         shape = raw_shape(tensor, len(body), has_batch_dim=spec.has_batch_dim)
         header = InputHeader(0, tensor, self._inputs.check_shape(tensor, shape), None, len(body))
         inputs = self._inputs.measure((header,))
-        is_text = tensor.dtype is DType.BYTES
-        array = bytes_array([bytes(body)], header.shape) if is_text else array_from_binary(body, 0, header)
-        return ParsedInfer(
-            inputs=(array,),
-            rows=inputs.rows,
-            dims=inputs.dims,
-            outputs=self._outputs.all(binary=True),
-            nbytes=len(body),
-        )
+        outputs = self._outputs.all(binary=True)
+        return BegunInfer(_Header(inputs, NO_OPTIONS, outputs, "", is_shared=False), body, (0,), is_raw=True)
 
-    def _convert(
-        self, body: memoryview, headers: tuple[InputHeader, ...], offsets: list[int]
-    ) -> tuple[tuple[HostArray, ...], int]:
+    def _convert(self, begun: BegunInfer, host_shared: Sequence[memoryview]) -> tuple[tuple[HostArray, ...], int]:
         """The arrays in the model's order, and their bytes in the binary layout."""
         by_index: dict[int, HostArray] = {}
+        shared = iter(host_shared)
         nbytes = 0
-        for header, offset in zip(headers, offsets, strict=True):
+        for header, offset in zip(begun.inputs, begun.offsets, strict=True):
             if header.binary_bytes is None:
                 array = array_from_json(header.data, header.tensor, header.shape)
                 nbytes += _binary_nbytes(array, header.tensor.dtype)
             else:
-                array = array_from_binary(body, offset, header)
                 nbytes += header.binary_bytes
+                if header.place is not None:
+                    array = array_from_binary(next(shared), 0, header)
+                elif begun.is_raw and header.tensor.dtype is DType.BYTES:
+                    array = bytes_array([bytes(begun.body)], header.shape)
+                else:
+                    array = array_from_binary(begun.body, offset, header)
             by_index[header.index] = array
         return tuple([by_index[index] for index in range(len(by_index))]), nbytes
 

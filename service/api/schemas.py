@@ -145,6 +145,14 @@ class RepositoryModelRequest(Body):
     )
 
 
+class RegisterRegionRequest(Body):
+    """A part of a client's memory that requests may name."""
+
+    key: str = Field(description="Name of the POSIX shared memory object.", examples=["/frames"])
+    offset: int = Field(0, ge=0, description="Where in the object the region begins, in bytes.")
+    byte_size: int = Field(ge=1, description="Size of the region in bytes.")
+
+
 class LogSettings(Body):
     """What the server logs."""
 

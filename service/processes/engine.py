@@ -82,12 +82,15 @@ class Engine:
             on_device_lost=self._device_lost,
         )
         memory = SharedMemory.attach(orders.arena_fd, settings.arena_bytes)
-        regions = [memory.region(index, settings.frontends).data for index in range(settings.frontends)]
+        host_regions = [memory.region(index, settings.frontends).data for index in range(settings.frontends)]
         composed.loader.tell(ArenaRegistration(memory.region(0, 1)).opened)
-        publisher = Publisher(composed.registry.catalogue)
+        regions = composed.regions
+        publisher = Publisher(composed.registry.catalogue, regions=lambda: regions.all if regions else ())
         composed.registry.tell(publisher)
+        if regions is not None:
+            regions.tell(publisher)
         reception = Reception(
-            regions,
+            host_regions,
             publisher,
             composed.recorder,
             lambda channel: EngineForwarding(composed.app, reception.settle, channel),

@@ -16,6 +16,7 @@ from service.repository.composed import AnyModel, ComposedModel, InFlight
 from service.repository.plain import PlainModel
 from service.repository.served import IndexEntry, ModelState
 from service.requests import Clock
+from service.transport.mirrored_regions import MirroredRegions
 from service.transport.objects import PublishedCatalogue, PublishedComposition, PublishedModel
 from service.transport.remote_batcher import RemoteBatcher
 from service.transport.remote_recorder import RemoteRecorder
@@ -40,6 +41,7 @@ class MirrorTools:
         compose_task: on the event loop.
         requests: where those of all models go.
         recorder: counts them.
+        regions: of clients' shared memory, which follow the same catalogue.
         front_ends: how many share the engine, and what a composed model takes at once.
         clock: monotonic nanoseconds.
     """
@@ -48,6 +50,7 @@ class MirrorTools:
     compose_task: ComposeTask
     requests: RemoteRequests
     recorder: RemoteRecorder
+    regions: MirroredRegions
     front_ends: int
     clock: Clock
 
@@ -80,6 +83,7 @@ class Mirror:
         """The engine is gone, with all that it published."""
         self._catalogue = None
         self._plain, self._composed = {}, {}
+        self._tools.regions.follow(())
         self._tools.recorder.keep(frozenset())
 
     async def follow(self, published: PublishedCatalogue) -> None:
@@ -87,6 +91,7 @@ class Mirror:
 
         What both have stays as it is, with its task and what was learnt of it.
         """
+        self._tools.regions.follow(published.regions)
         catalogue: Catalogue[AnyModel] = Catalogue()
         for entry in published.unavailable:
             catalogue.explain(entry)

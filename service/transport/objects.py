@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from service.buckets import CostTable
 from service.models import ModelSpec
 from service.repository.served import IndexEntry
+from service.shared_regions.region import Identity, RegionSpec
 from service.transport.wire import Kind, Malformed, pack_frame
 
 _T = TypeVar("_T")
@@ -67,6 +68,23 @@ class PublishedComposition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRegion:
+    """A registered region of a client's shared memory, which the engine has open.
+
+    Attributes:
+        spec: what was registered.
+        identity: of the object, of which the region of this name may be another registration by now.
+        pid: of the engine's process.
+        fd: its descriptor of the object.
+    """
+
+    spec: RegionSpec
+    identity: Identity
+    pid: int
+    fd: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCatalogue:
     """All that a look-up needs to know; see `Catalogue`.
 
@@ -76,6 +94,7 @@ class PublishedCatalogue:
         compositions: likewise, of what is among `models`.
         unavailable: what does not serve, and why.
         is_complete: whether every model was tried.
+        regions: of clients' shared memory.
     """
 
     serial: int
@@ -83,6 +102,7 @@ class PublishedCatalogue:
     compositions: tuple[PublishedComposition, ...]
     unavailable: tuple[IndexEntry, ...]
     is_complete: bool
+    regions: tuple[PublishedRegion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

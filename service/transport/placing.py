@@ -15,7 +15,7 @@ import numpy as np
 from service.api.oip_binary import bytes_array
 from service.buckets import DimSizes, Form
 from service.models import ModelSpec
-from service.tensors import HOST_ALIGNMENT_BYTES, DType, HostArray, TensorSpec, element_count
+from service.tensors import DType, HostArray, TensorSpec, aligned, element_count
 from service.transport.descriptors import INLINE, Placed
 from service.transport.wire import Malformed
 
@@ -33,11 +33,6 @@ class Tensors(NamedTuple):
 
     placed: tuple[Placed, ...]
     inline: tuple[bytes, ...]
-
-
-def aligned(nbytes: int) -> int:
-    """`nbytes`, rounded up so that what follows is aligned."""
-    return -(-nbytes // HOST_ALIGNMENT_BYTES) * HOST_ALIGNMENT_BYTES
 
 
 def input_specs(spec: ModelSpec, form: Form) -> tuple[TensorSpec, ...]:

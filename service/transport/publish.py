@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,8 +19,15 @@ from service.models import ModelSpec
 from service.repository.catalogue import Catalogue
 from service.repository.composed import ComposedModel, LoadedModel
 from service.repository.served import ServedModel
+from service.shared_regions.region import SharedRegion
 from service.tensors import HostArray
-from service.transport.objects import PublishedCatalogue, PublishedComposition, PublishedModel, pack_object
+from service.transport.objects import (
+    PublishedCatalogue,
+    PublishedComposition,
+    PublishedModel,
+    PublishedRegion,
+    pack_object,
+)
 from service.transport.wire import Kind
 
 MAX_SILENCE_S = 10.0
@@ -44,11 +52,19 @@ class Publisher:
 
     Args:
         catalogue: the registry's.
+        regions: tells what is registered of clients' shared memory.
         max_silence_s: seconds that an answer is waited for.
     """
 
-    def __init__(self, catalogue: Catalogue[LoadedModel], *, max_silence_s: float = MAX_SILENCE_S) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue[LoadedModel],
+        *,
+        regions: Callable[[], Sequence[SharedRegion]] = tuple,
+        max_silence_s: float = MAX_SILENCE_S,
+    ) -> None:
         self._catalogue = catalogue
+        self._regions = regions
         self._max_silence_s = max_silence_s
         self._followers: list[Follower] = []
         self._loads: dict[int, LoadedModel] = {}
@@ -141,6 +157,7 @@ class Publisher:
             compositions=compositions,
             unavailable=tuple(self._catalogue.unavailable.values()),
             is_complete=self._catalogue.is_complete,
+            regions=tuple(map(published_region, self._regions())),
         )
 
     def _model(self, model: ServedModel) -> PublishedModel:
@@ -160,6 +177,11 @@ class Publisher:
         """Lets go of what all who know a catalogue will not ask for."""
         for number in [number for number, serial in self._withdrawn.items() if serial <= known]:
             del self._withdrawn[number], self._numbers[self._loads.pop(number)]
+
+
+def published_region(region: SharedRegion) -> PublishedRegion:
+    """What front ends need to know of a region that this process has registered."""
+    return PublishedRegion(spec=region.spec, identity=region.identity, pid=os.getpid(), fd=region.fd)
 
 
 def _portable(spec: ModelSpec) -> ModelSpec:

@@ -10,10 +10,10 @@ from service.batching.workload import Workload
 from service.models import ModelSpec
 from service.requests import Clock, InferenceRequest
 from service.telemetry.activity import Activity
-from service.tensors import IN_PLACE_FROM_BYTES, HostArray
+from service.tensors import IN_PLACE_FROM_BYTES, HostArray, aligned
 from service.transport.descriptors import Done, Placed, Submit
 from service.transport.objects import PublishedModel
-from service.transport.placing import ResultSizes, Tensors, aligned, place
+from service.transport.placing import ResultSizes, Tensors, place
 from service.transport.remote_requests import RemoteRequests
 from service.transport.room import Lease, Room
 

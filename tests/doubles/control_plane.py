@@ -27,6 +27,7 @@ from service.cards import BatchingCard, LanesCard, ModelCard
 from service.errors import ModelNotFound, NotReady, Overloaded
 from service.models import ModelSpec, build_spec
 from service.repository.served import IndexEntry, ModelState
+from service.shared_regions.registered import RegisteredRegions
 from service.telemetry.recorder import Recorder
 from service.tensors import DType, TensorSpec
 
@@ -105,6 +106,7 @@ class Options:
     overload_status: int = 503
     body_timeout_s: float = 5.0
     logger_name: str = "inferlane_test"
+    regions: RegisteredRegions | None = None
 
 
 class RawInfer:
@@ -142,7 +144,7 @@ class ControlPlane:
             metadata_router(registry, self.recorder),
             repository_router(registry, control_enabled=options.control_enabled, body_timeout_s=options.body_timeout_s),
             settings_router(registry, self.logger, body_timeout_s=options.body_timeout_s),
-            shared_memory_router(),
+            shared_memory_router(options.regions, body_timeout_s=options.body_timeout_s),
             metrics_router(self.recorder),
         ):
             app.include_router(router)

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from service.api.body import ByteBudget, OwnMemory
+from service.api.body import BodyMemory, ByteBudget, OwnMemory
 from service.api.endpoint import Handler, Inference, InferenceEndpoint
 from service.api.infer import Infer
 from service.api.predict import MediaThreads, Predict
+from service.api.shared_tensors import SharedTensors
 from service.api.watchdog import Watchdog
 from service.cards import BatchingCard
 from service.errors import InvalidInput
 from service.pipeline.steps import Call, Step, Steps
+from service.shared_regions.registered import Regions
 from service.tensors import HostArray
 from tests.doubles.asgi_call import AsgiCall
 from tests.doubles.held_backend import HeldBackend
@@ -88,6 +90,8 @@ class InferenceBench:
         max_in_flight_bytes: int = 1 << 20,
         max_preparing: int = 2,
         handlers: Mapping[str, Handler] | None = None,
+        regions: Regions | None = None,
+        memory: BodyMemory | None = None,
         **options: Any,
     ) -> None:
         self.repository = HeldRepository(root, drain_timeout_s=drain_timeout_s, batching=batching)
@@ -99,9 +103,12 @@ class InferenceBench:
         self.finishing = ThreadPoolExecutor(1, thread_name_prefix="finishing")
         self.budget = ByteBudget(max_in_flight_bytes)
         self.watchdog = Watchdog(body_timeout_s=60)
+        memory, shared = memory or OwnMemory(), None
+        if regions is not None:
+            shared = SharedTensors(regions, budget=self.budget, memory=memory, limit_bytes=MAX_BODY_BYTES)
         self.passed_on: list[Scope] = []
         default_handlers = {
-            "infer": Infer(self.clock),
+            "infer": Infer(self.clock, shared),
             "predict": Predict(MediaThreads(self.pool, self.finishing, max_preparing), self.clock),
         }
         self.codec_pool = ThreadPoolExecutor(1)
@@ -110,7 +117,7 @@ class InferenceBench:
             recorder=self.recorder,
             handlers=handlers or default_handlers,
             budget=self.budget,
-            memory=OwnMemory(),
+            memory=memory,
             codec_pool=self.codec_pool,
             watchdog=self.watchdog,
             max_body_bytes=MAX_BODY_BYTES,

@@ -15,11 +15,13 @@ from service.models import ModelSpec
 from service.pipeline.task import Task
 from service.repository.registry import Registry
 from service.requests import InferenceRequest, Stamps
+from service.shared_regions.registered import RegisteredRegions
 from service.telemetry.recorder import NullRecorder, Recorder
 from service.tensors import HostArray
 from service.transport.channel import Channel
 from service.transport.link import Link, LinkTools
 from service.transport.mirror import Mirror, MirrorTools
+from service.transport.mirrored_regions import MirroredRegions
 from service.transport.publish import Publisher
 from service.transport.reception import Reception
 from service.transport.region import Region
@@ -54,12 +56,14 @@ class FrontEnd:
         self.room = Region(bench.memory[index * REGION_BYTES : (index + 1) * REGION_BYTES])
         self.requests = RemoteRequests(self.room)
         self.recorder = RemoteRecorder(self._send_records)
+        self.regions = MirroredRegions()
         self.mirror = Mirror(
             MirrorTools(
                 make_task=bench.make_task,
                 compose_task=bench.compose_task,
                 requests=self.requests,
                 recorder=self.recorder,
+                regions=self.regions,
                 front_ends=bench.front_ends,
                 clock=time.monotonic_ns,
             )
@@ -119,6 +123,7 @@ class TransportBench:
         front_ends: int = 2,
         recorder: Recorder | None = None,
         tasks: Mapping[str, Task] | None = None,
+        regions: RegisteredRegions | None = None,
     ) -> None:
         self.registry = registry
         self.front_ends = front_ends
@@ -126,10 +131,12 @@ class TransportBench:
         self.tasks = tasks or {}
         self.folder = Path(tempfile.mkdtemp(prefix="inferlane"))
         self.path = self.folder / "engine"  # a socket's path may not be as long as pytest's are
-        self.publisher = Publisher(registry.catalogue)
+        self.publisher = Publisher(registry.catalogue, regions=lambda: regions.all if regions else ())
+        if regions is not None:
+            regions.tell(self.publisher)
         self.forwardings: list[KeptForwarding] = []
-        regions = [self.memory[index * REGION_BYTES :][:REGION_BYTES].data for index in range(front_ends)]
-        self.reception = Reception(regions, self.publisher, recorder or NullRecorder(), self._forwarding)
+        host_regions = [self.memory[index * REGION_BYTES :][:REGION_BYTES].data for index in range(front_ends)]
+        self.reception = Reception(host_regions, self.publisher, recorder or NullRecorder(), self._forwarding)
         self._server: asyncio.AbstractServer | None = None
         self._front_ends: list[FrontEnd] = []
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 
 from service.api.oip_codec import InferCodec, ParsedInfer, RenderedInfer
+from service.api.oip_places import Place
 from service.bfloat16 import bfloat16_values
 from service.errors import ServiceError
 from service.models import ModelSpec
@@ -311,10 +312,38 @@ def test_the_triton_client_reads_classifications(binary: bool) -> None:
     ]
 
 
-def test_shared_memory_of_the_triton_client_is_refused() -> None:
-    infer_input = InferInput("x", [1, 3], "FP32")
-    infer_input.set_shared_memory("region", 12)
-    body, header_length = InferenceServerClient.generate_request_body([infer_input])
-    with pytest.raises(ServiceError) as caught:
+@pytest.mark.parametrize("is_input", [True, False])
+def test_shared_memory_of_the_triton_client_is_refused_where_it_is_off(is_input: bool) -> None:
+    infer_input, output = InferInput("x", [1, 3], "FP32"), InferRequestedOutput("y")
+    infer_input.set_data_from_numpy(np.zeros((1, 3), np.float32))
+    (infer_input if is_input else output).set_shared_memory("region", 12)
+    body, header_length = InferenceServerClient.generate_request_body([infer_input], [output])
+    with pytest.raises(ServiceError, match="SYSTEM_SHARED_MEMORY_ENABLED=true") as caught:
         InferCodec(make_spec()).parse(body, header_length)
     assert caught.value.status == 501
+
+
+def test_shared_memory_of_the_triton_client() -> None:
+    infer_input, output = InferInput("x", [1, 3], "FP32"), InferRequestedOutput("y")
+    infer_input.set_shared_memory("region", 12, offset=4)
+    output.set_shared_memory("region", 12)
+    body, header_length = InferenceServerClient.generate_request_body([infer_input], [output])
+    codec = InferCodec(make_spec())
+    begun = codec.begin(body, header_length)
+    assert begun.is_shared
+    assert [header.place for header in begun.inputs] == [Place("region", 4, 12)]
+    parsed = codec.finish(begun, [memoryview(np.arange(3, dtype=np.float32).tobytes())])
+    assert parsed.inputs[0].tolist() == [[0.0, 1.0, 2.0]]
+    rendered = codec.render(parsed, [np.ones((1, 3), np.float32)])
+    assert [(place, bytes(data)) for place, data in rendered.shared] == [
+        (Place("region", 0, 12), np.ones(3, np.float32).tobytes())
+    ]
+    assert rendered.header_length is None
+    told = client_result(rendered).get_output("y")
+    assert told["parameters"] == {
+        "binary_data_size": 0,
+        "shared_memory_region": "region",
+        "shared_memory_offset": 0,
+        "shared_memory_byte_size": 12,
+    }
+    assert "data" not in told

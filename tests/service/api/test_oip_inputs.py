@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from service.api.oip_inputs import InputReader
+from service.api.oip_places import Place
 from service.cards import ShapeRange
-from service.errors import InvalidInput, Unsupported
+from service.errors import InvalidInput
 from tests.service.api.oip_models import make_spec, tensor_json, x_json
 
 ONE = InputReader(make_spec())
@@ -123,6 +124,7 @@ def test_inputs_that_contradict_the_model_are_refused(reader: InputReader, raw: 
         ({"data": [], "size": 12}, r"must set exactly one of .*, got \['binary_data_size', 'data'\]"),
         ({"data": [], "parameters": {"shared_memory_region": "r"}}, r"got \['shared_memory_region', 'data'\]"),
         ({"parameters": {"shared_memory_region": "r", "binary_data_size": 12}}, r"got \['binary_data_size', 'shared"),
+        ({"data": [], "parameters": {"shared_memory_offset": 4}}, "sets 'shared_memory_offset' without"),
         ({"parameters": []}, "'parameters' of input 'x' must be an object, got an array"),
         ({"size": -1}, "'binary_data_size' of input 'x' must be a non-negative integer, got -1"),
         ({"size": None}, "'binary_data_size' of input 'x' must be a non-negative integer, got null"),
@@ -135,9 +137,7 @@ def test_data_lies_in_exactly_one_place(more: dict[str, Any], message: str) -> N
         ONE.read([tensor_json("x", "FP32", [1, 3], **more)])
 
 
-def test_shared_memory_names_the_alternative() -> None:
-    raw = [tensor_json("x", "FP32", [1, 3], parameters={"shared_memory_region": "r", "shared_memory_byte_size": 12})]
-    with pytest.raises(
-        Unsupported, match=r"shared memory region, which this server does not offer; .*binary_data_size"
-    ):
-        ONE.read(raw)
+def test_data_lies_in_shared_memory() -> None:
+    parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 12}
+    (header,) = ONE.read([tensor_json("x", "FP32", [1, 3], parameters=parameters)]).headers
+    assert (header.place, header.binary_bytes, header.data) == (Place("r", 0, 12), 12, None)

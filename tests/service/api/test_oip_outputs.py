@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from service.api.oip_outputs import OutputReader, RequestedOutput
-from service.errors import InvalidInput, Unsupported
+from service.api.oip_places import Place
+from service.errors import InvalidInput
 from tests.service.api.oip_models import make_spec
 
 READER = OutputReader(
@@ -70,6 +71,42 @@ def test_malformed_outputs_are_refused(raw: Any, message: str) -> None:
         READER.read(raw, default_binary=False)
 
 
-def test_shared_memory_names_the_alternative() -> None:
-    with pytest.raises(Unsupported, match=r"shared memory region, which this server does not offer; .*binary_data"):
-        READER.read([out("a", shared_memory_region="r", shared_memory_byte_size=4)], default_binary=False)
+def test_an_output_goes_into_shared_memory_whatever_else_it_asks_for() -> None:
+    raw = [out("a", shared_memory_region="r", shared_memory_byte_size=40, shared_memory_offset=8, binary_data=False)]
+    assert READER.read(raw, default_binary=False) == (RequestedOutput(0, True, 0, Place("r", 8, 40)),)
+
+
+def test_there_is_no_classification_in_shared_memory() -> None:
+    raw = [out("a", shared_memory_region="r", shared_memory_byte_size=40, classification=1)]
+    with pytest.raises(InvalidInput, match="output 'a' asks for a classification in shared memory"):
+        READER.read(raw, default_binary=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "nbytes", "needed"),
+    [
+        ("a", 1, 40, None),
+        ("a", 2, 79, 80),
+        ("b", 3, 23, 24),
+        ("b", 3, 24, None),
+        ("mask", 1, 3, 4),
+        ("text", 1, 0, None),
+    ],
+)
+def test_a_place_that_is_too_small_is_told_before_anything_runs(
+    name: str, rows: int, nbytes: int, needed: int | None
+) -> None:
+    raw = [out(name, shared_memory_region="r", shared_memory_byte_size=nbytes, shared_memory_offset=5)]
+    outputs = READER.read(raw, default_binary=False)
+    if needed is None:
+        READER.check_room(outputs, rows, ())
+        return
+    message = f"output '{name}' has {needed} bytes, but {nbytes} bytes at offset 5 of shared memory region 'r'"
+    with pytest.raises(InvalidInput, match=message):
+        READER.check_room(outputs, rows, ())
+
+
+def test_an_output_whose_size_the_model_alone_knows_is_left_until_then() -> None:
+    reader = OutputReader(make_spec(outputs={"a": ("FP32", ("batch", "found"))}))
+    outputs = reader.read([out("a", shared_memory_region="r", shared_memory_byte_size=0)], default_binary=False)
+    reader.check_room(outputs, 1, ())

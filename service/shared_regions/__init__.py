@@ -1,0 +1,1 @@
+"""Shared memory objects of clients: registered under a name, and copied from and into."""
