@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from service.diagnosis.finding import Finding, Verdict, percent
 from service.diagnosis.layers import LayerTable, classify
+from service.diagnosis.observed import is_held_up, is_pool_kept_from_cores
 from service.diagnosis.ranking import MATERIAL, rank, settle
 from service.diagnosis.rules import RULES
 from service.diagnosis.stations import StationLoad, knee_requests, limiter, station_loads
@@ -53,8 +54,8 @@ class Report:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether no bottleneck was found in a window that tells enough to find one."""
-        return self.is_valid and not self.confirmed and self._is_told
+        """Whether no bottleneck was found in a window that tells enough to find one, and nothing slowed the server."""
+        return self.is_valid and not self.confirmed and self._is_told and not self._is_kept_from_cores
 
     @property
     def headline(self) -> str:
@@ -63,6 +64,8 @@ class Report:
             return f"no bottleneck above {MATERIAL:.0%}".replace("%", " %") + self._doubts
         if not self.is_valid:
             return f"this window cannot be judged: {self.confirmed[0].summary}"
+        if not self.confirmed and self._is_told:
+            return f"no bottleneck was found, but something keeps the server's threads from cores{self._doubts}"
         if not self.confirmed:
             return f"no bottleneck was found, but too little was recorded to rule one out{self._doubts}"
         first = self.confirmed[0]
@@ -73,6 +76,11 @@ class Report:
     def _is_told(self) -> bool:
         """Whether stations and stages were recorded: without them nothing could have been found."""
         return self.limiter is not None and set(self.snapshot.requests.stages) == set(Stage)
+
+    @property
+    def _is_kept_from_cores(self) -> bool:
+        """Whether requests wait for threads that hardly work: who keeps them is not known, but it costs time."""
+        return is_held_up(self.snapshot) or is_pool_kept_from_cores(self.snapshot)
 
     @property
     def _doubts(self) -> str:

@@ -13,9 +13,10 @@ from service.diagnosis.finding import BottleneckClass, GainLabel, Verdict
 from service.diagnosis.report import diagnose
 from service.diagnosis.rules import RULES
 from service.telemetry.snapshot import MetricsSnapshot
+from service.telemetry.snapshot_load import Stage
 from service.telemetry.snapshot_probes import ProbeFigures
 from tests.doubles.faults import FAULTS, launch_bound_by_tiny_layers, overload, saturated
-from tests.doubles.snapshots import bare, healthy, requests
+from tests.doubles.snapshots import bare, healthy, requests, stations
 
 Kind = BottleneckClass
 
@@ -52,6 +53,16 @@ def test_a_server_that_tells_nothing_is_not_called_healthy():
     assert not report.confirmed
     assert not report.is_healthy
     assert "too little was recorded" in report.headline
+
+
+@pytest.mark.parametrize(("prepare_s", "pool", "is_healthy"), [(15e-3, 0.1, False), (0.2e-3, 0.01, True)])
+def test_threads_that_something_keeps_from_cores_are_not_healthy(prepare_s, pool, is_healthy):
+    loaded = requests({Stage.PREPARE: prepare_s, Stage.BACKLOG: 0.0}, count=40_000, in_flight_std=3.0)
+    used = stations(40_000, thread_pool=pool, device=0.2, event_loop=0.1)
+    report = diagnose(healthy(requests=loaded, stations=used), report_id="r")
+    assert not report.confirmed
+    assert report.is_healthy is is_healthy
+    assert ("from cores" in report.headline) is not is_healthy
 
 
 def test_no_requests_are_no_verdict():
