@@ -21,6 +21,7 @@ from service.api.admin import repository_router, settings_router
 from service.api.body import ByteBudget, OwnMemory
 from service.api.diagnose import Diagnoser, diagnose_router
 from service.api.diagnose_probes import probes_router
+from service.api.docs_page import docs_router, swagger_folder
 from service.api.errors import install_error_handlers
 from service.api.gate import ApiKeyGate, ApiKeys
 from service.api.index import index_router
@@ -244,7 +245,15 @@ def compose_server(
         if regions is not None:
             regions.close()
 
-    app = FrontedApp(title="Inferlane", version=service.__version__, lifespan=lifespan, redirect_slashes=False)
+    app = FrontedApp(
+        title="Inferlane",
+        version=service.__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.include_router(docs_router(app.title, swagger_folder()))
     _include_routes(app, settings, registry, recorder)
     app.include_router(shared_memory_router(regions, body_timeout_s=settings.body_timeout_s))
     _include_diagnosis(app, settings, watch, probing)

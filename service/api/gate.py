@@ -19,11 +19,12 @@ from enum import Enum
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.api.docs_page import DOCS, FILES
 from service.api.errors import error_response
 from service.errors import Forbidden, ServiceError, SettingsInvalid, Unauthorized
 
 OPEN_PATHS = frozenset(
-    {"/v2/health/live", "/v2/health/ready", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+    {"/v2/health/live", "/v2/health/ready", DOCS, *(f"{DOCS}/{name}" for name in FILES), "/openapi.json"}
 )
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SCHEME = b"bearer "
