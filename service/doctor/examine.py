@@ -33,6 +33,9 @@ _OTHER_DISTRIBUTIONS = {
     "onnx": "onnx",
     "pip": "pip",
     "locust": "locust",
+    "tokenizers": "tokenizers",
+    "plotly": "plotly",
+    "fastapi_offline": "fastapi-offline",
 }
 
 

@@ -186,6 +186,7 @@ def test_this_machine_is_examined_as_it_is() -> None:
         "tensorrt_rtx",
     ]
     assert facts.has("pip")
+    assert {"tokenizers", "plotly", "fastapi_offline"} <= {package.name for package in facts.others}
     assert 0 < facts.usable_cores <= facts.machine_cores
     assert can_serve(verdicts(facts))
 
