@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from service.batching.lane_pool import is_lost
@@ -219,11 +220,18 @@ class Registry:
             served = self._catalogue.take(name)
             if served is None:
                 return
-            self._catalogue.explain(IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading"))
+            unloading = IndexEntry(name, served.spec.version, ModelState.UNLOADING, "unloading")
+            self._catalogue.explain(unloading)
             self._recorder.forget(name, served.spec.version)
-            await asyncio.shield(self._begin_to_retire(served, self._recompose(name)))
-            self._catalogue.explain(IndexEntry(name, served.spec.version, ModelState.UNAVAILABLE, "unloaded"))
+            retiring = self._begin_to_retire(served, self._recompose(name))
+            retiring.add_done_callback(lambda _: self._unloaded(unloading))  # also where nobody waits for it any more
+            await asyncio.shield(retiring)
             await self._audience.informed()
+
+    def _unloaded(self, unloading: IndexEntry) -> None:
+        """A model has ended; unless it was loaded anew meanwhile, that is what is told of it."""
+        if self._catalogue.unavailable.get(unloading.name) is unloading:
+            self._catalogue.explain(replace(unloading, state=ModelState.UNAVAILABLE, reason="unloaded"))
 
     def lose_device(self, error: DeviceError) -> None:
         """Turns not ready and ends every request of every model, for no lane can be relied on.

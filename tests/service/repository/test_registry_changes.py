@@ -111,10 +111,31 @@ async def test_a_cancelled_unload_still_closes_the_lanes(tmp_path: Path) -> None
     unloading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await unloading
+    assert states(repository.registry) == [("m", "1", "UNLOADING", "unloading")]
     backend.let()
     await running.future
+    await until(lambda: states(repository.registry) == [("m", "1", "UNAVAILABLE", "unloaded")])
     await repository.registry.stop()
     assert backend.is_closed
+
+
+async def test_a_model_that_is_loaded_while_its_cancelled_unload_goes_on_is_told_as_it_is(tmp_path: Path) -> None:
+    async with HeldRepository(tmp_path) as repository:
+        repository.add("m")
+        await repository.registry.start(None)
+        (backend,) = repository.backends
+        repository.hold(backend)
+        running = submit(repository)
+        await begun(backend)
+        unloading = asyncio.create_task(repository.registry.unload("m"))
+        await until(lambda: repository.registry.served() == ())
+        unloading.cancel()
+        await asyncio.wait([unloading])
+        await repository.registry.load("m")
+        backend.let()
+        await running.future
+        await until(lambda: backend.is_closed)
+        assert states(repository.registry) == [("m", "1", "READY", "")]
 
 
 async def test_stop_finishes_what_runs_and_what_waits(tmp_path: Path) -> None:
