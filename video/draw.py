@@ -8,12 +8,16 @@ from typing import Any
 import cv2
 import numpy as np
 
+from video.errors import VideoError
 from video.source import Image
 
 _COLORS = ((60, 180, 75), (255, 130, 0), (0, 130, 255), (200, 60, 200), (0, 200, 200), (80, 80, 255))
 """BGR, by the index of a class."""
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
+
+MAX_SHOWN = 120
+"""Characters of an answer that is told because it cannot be drawn."""
 
 
 def annotated(image: Image, answer: Mapping[str, Any]) -> Image:
@@ -22,8 +26,22 @@ def annotated(image: Image, answer: Mapping[str, Any]) -> Image:
     Args:
         image: uint8[height, width, 3] BGR.
         answer: the server's, of any task; a failed or dropped frame is copied as it is.
+
+    Raises:
+        VideoError: the answer is none that can be drawn.
     """
     drawn: Image = image.copy()
+    try:
+        _draw(drawn, answer)
+    except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError, cv2.error) as error:
+        raise VideoError(
+            f"the server answered a frame with {str(answer)[:MAX_SHOWN]!r}, which cannot be drawn ({error!r}); "
+            "is it an Inferlane server of this version?"
+        ) from None
+    return drawn
+
+
+def _draw(drawn: Image, answer: Mapping[str, Any]) -> None:
     for result in answer.get("results", ()):
         for found in result.get("detections", ()):
             left, top, right, bottom = found["box"]
@@ -35,7 +53,6 @@ def annotated(image: Image, answer: Mapping[str, Any]) -> Image:
             scale = _scale(drawn)
             place = (int(10 * scale), int(30 * scale * (rank + 1)))
             _write(drawn, f"{best['label']} {best['score']:.2f}", place, _color(best["index"]))
-    return drawn
 
 
 def _mark(drawn: Image, corners: Iterable[Iterable[float]], text: str, index: int) -> None:

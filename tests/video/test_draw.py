@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from video.draw import annotated
+from video.errors import VideoError
 
 GREY = np.full((100, 200, 3), 128, np.uint8)
 BOX = {"label": "dog", "index": 1, "score": 0.9, "box": [50.0, 40.0, 150.0, 80.0]}
@@ -44,3 +45,24 @@ def test_a_frame_without_a_result_stays_as_it_is(answer: dict[str, Any]) -> None
     drawn = annotated(GREY, answer)
     np.testing.assert_array_equal(drawn, GREY)
     assert drawn is not GREY
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"results": 5},
+        {"results": [5]},
+        {"results": [{"detections": 5}]},
+        {"results": [{"detections": [{"box": [1, 2, 3]}]}]},
+        {"results": [{"detections": [{"box": [1, 2, 3, 4]}]}]},
+        {"results": [{"detections": [{**BOX, "score": "high"}]}]},
+        {"results": [{"detections": [{**BOX, "index": None}]}]},
+        {"results": [{"lines": [{"text": "grüße"}]}]},
+        {"results": [{"lines": [{**LINE, "text": 5}]}]},
+        {"results": [{"lines": [{**LINE, "box": []}]}]},
+        {"results": [{"predictions": [CLASS, None]}]},
+    ],
+)
+def test_an_answer_that_cannot_be_drawn_is_told(answer: dict[str, Any]) -> None:
+    with pytest.raises(VideoError, match="cannot be drawn"):
+        annotated(GREY, answer)
