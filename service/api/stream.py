@@ -113,7 +113,12 @@ def _needs_websocket(method: str) -> Response:
     if method != "GET":
         text = f"method not allowed: '{method}' on /stream; this route takes GET, as a WebSocket"
         return Response(orjson.dumps({"error": text}), 405, {"Allow": "GET"}, "application/json")
-    text = "this route is a WebSocket; open it with a WebSocket client, by HTTP/1.1 and version 13 of the protocol"
+    # A handshake may follow another request on its connection, before that is answered. No WebSocket client does so,
+    # and holding it back would take a state that every connection pays for.
+    text = (
+        "this route is a WebSocket; open it with a WebSocket client, by HTTP/1.1 and version 13 of the protocol, on a "
+        "connection on which no other answer is due"
+    )
     headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     return Response(orjson.dumps({"error": text}), 426, headers, "application/json")
 

@@ -1,8 +1,8 @@
 """A stream after its header: frames in, answers out in their order, and never more at once than was agreed upon.
 
 Frames run concurrently, each as a request to the model, so they share batches with each other and with everybody's
-requests. A stream waits for its own answers alone: with `all`, it reads no further frame while `max_in_flight` are
-unanswered, and TCP holds its client back. With `latest` it reads on, and of the frames that have to wait keeps the
+requests. A stream waits for its own answers alone: with `all`, it reads one further frame while `max_in_flight` are
+unanswered, and then TCP holds its client back. With `latest` it reads on, and of the frames that have to wait keeps the
 newest. Either way a stream has no more than its share in the model's queue, which is first come, first served.
 """
 
@@ -123,11 +123,9 @@ class StreamSession:
             await self._give_up(writer, error)
 
     async def _read(self) -> End:
+        """Takes frames as they may be worked on; reads one ahead, and so hears at once when its client leaves."""
         most = MAX_UNANSWERED if self._header.is_latest else self._header.max_in_flight
         while True:
-            await self._until(lambda: len(self._unanswered) < most or self._is_gone)
-            if self._is_gone:
-                return End(None)
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 if message.get("is_stopping"):
@@ -136,7 +134,21 @@ class StreamSession:
             if "bytes" not in message:
                 self._streams.budget.give_back(message["held_bytes"])
                 return End(CloseCode.UNSUPPORTED_DATA, "frames are binary messages; only the header is text", True)
+            if len(self._unanswered) >= most:
+                await self._until_turn(message, most)
+            if self._is_gone:
+                self._streams.budget.give_back(message["held_bytes"])
+                return End(None)
             self._take(message)
+
+    async def _until_turn(self, message: Message, most: int) -> None:
+        """Holds a frame back while so many are unanswered; the time that it waits is none of its stages."""
+        try:
+            await self._until(lambda: len(self._unanswered) < most or self._is_gone)
+        except asyncio.CancelledError:
+            self._streams.budget.give_back(message["held_bytes"])
+            raise
+        message["received_ns"] = self._streams.clock()
 
     def _take(self, message: Message) -> None:
         """Begins to work on a frame, or lets it wait for its turn."""

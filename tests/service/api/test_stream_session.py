@@ -94,18 +94,18 @@ async def test_a_frame_is_a_request_of_its_model_with_all_its_stages(bench: Stre
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 3])
-async def test_no_more_is_read_than_may_be_in_flight(alone: StreamBench, max_in_flight: int):
+async def test_no_more_is_read_than_may_be_in_flight_and_one_ahead(alone: StreamBench, max_in_flight: int):
     client = await alone.connect().opened(max_in_flight=max_in_flight)
     alone.repository.hold(alone.backend)
     client.frames(*[FRAME] * 10)
     await begun(alone.backend)
-    await until(lambda: client.unread == 10 - max_in_flight)
-    for answered in range(1, 11 - max_in_flight):
+    await until(lambda: client.unread == 9 - max_in_flight)
+    for answered in range(1, 10 - max_in_flight):
         alone.backend.let()
         assert await sums(client, 1) == [(answered - 1, SUM)]
-        await until(lambda done=answered: client.unread == 10 - max_in_flight - done)
-    alone.backend.let(max_in_flight)
-    assert len(await sums(client, max_in_flight)) == max_in_flight
+        await until(lambda done=answered: client.unread == 9 - max_in_flight - done)
+    alone.backend.let(max_in_flight + 1)
+    assert len(await sums(client, max_in_flight + 1)) == max_in_flight + 1
 
 
 async def test_the_latest_of_the_frames_that_wait_is_kept(alone: StreamBench):
@@ -128,9 +128,9 @@ async def test_a_client_of_the_latest_that_reads_nothing_is_not_read_for_ever(al
     client = await alone.connect().opened(max_in_flight=1, freshness="latest")
     client.may_send.clear()
     client.frames(*[FRAME] * (MAX_UNANSWERED + 10))
-    await until(lambda: client.unread == 10)
+    await until(lambda: client.unread == 9)
     await asyncio.sleep(0)
-    assert client.unread == 10
+    assert client.unread == 9
     client.may_send.set()
     answers = [await client.hears() for _ in range(MAX_UNANSWERED + 10)]
     assert [answer["frame"] for answer in answers] == list(range(MAX_UNANSWERED + 10))
@@ -140,9 +140,9 @@ async def test_a_client_that_reads_no_answers_is_sent_no_more_than_it_may_have_i
     client = await bench.connect().opened(max_in_flight=4)
     client.may_send.clear()
     client.frames(*[FRAME] * 20)
-    await until(lambda: client.unread == 16)
+    await until(lambda: client.unread == 15)
     await asyncio.sleep(0)
-    assert (client.unread, bench.recorder.requests) == (16, 0)
+    assert (client.unread, bench.recorder.requests) == (15, 0)
     client.may_send.set()
     assert len(await sums(client, 20)) == 20
 
@@ -153,7 +153,7 @@ async def test_two_streams_take_turns_however_greedy_one_is(alone: StreamBench):
     alone.repository.hold(alone.backend)
     greedy.frames(*[FRAME] * 100)
     await begun(alone.backend)
-    await until(lambda: greedy.unread == 92)
+    await until(lambda: greedy.unread == 91)
     modest.frames(*[b"9999"] * 5)
     for _ in range(45):
         alone.backend.let()
@@ -227,8 +227,10 @@ async def test_what_nobody_foresaw_of_sending_ends_the_stream(bench: StreamBench
     assert client.unread > 0
 
 
-async def test_a_client_that_leaves_takes_its_frames_along(alone: StreamBench):
-    client = await alone.connect().opened(max_in_flight=5)
+@pytest.mark.parametrize("max_in_flight", [4, 5])
+async def test_a_client_that_leaves_takes_its_frames_along(alone: StreamBench, max_in_flight: int):
+    """Also where as many as may be are unanswered, and no frame is wanted."""
+    client = await alone.connect().opened(max_in_flight=max_in_flight)
     alone.repository.hold(alone.backend)
     client.frames(*[FRAME] * 4)
     await begun(alone.backend)
@@ -293,6 +295,21 @@ async def test_a_server_that_waits_no_longer_counts_what_was_not_answered(alone:
     client.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await client.task
+    assert alone.records() == (0, ["shutting_down"])
+    alone.backend.let()
+
+
+async def test_a_frame_that_waits_for_its_turn_is_given_up_with_its_stream(alone: StreamBench):
+    client = await alone.connect().opened(max_in_flight=1)
+    alone.repository.hold(alone.backend)
+    client.frames(FRAME, FRAME)
+    await begun(alone.backend)
+    await until(lambda: client.unread == 0)
+    assert alone.budget.held_bytes == 2 * len(FRAME)
+    client.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await client.task
+    assert alone.budget.held_bytes == 0
     assert alone.records() == (0, ["shutting_down"])
     alone.backend.let()
 
