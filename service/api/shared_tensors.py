@@ -20,7 +20,7 @@ from service.shared_regions.registered import Regions
 from service.tensors import HOST_ALIGNMENT_BYTES, IN_PLACE_FROM_BYTES, aligned
 
 STEP_BYTES = 1 << 20
-"""What is copied before the event loop turns to others; some tenths of a millisecond."""
+"""What is copied before the event loop turns to others; about a tenth of a millisecond."""
 
 
 class _Input(NamedTuple):
