@@ -6,6 +6,7 @@ package is found without being imported: what it has beside the files is an appl
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -63,10 +64,14 @@ def docs_page(title: str, *, is_local: bool) -> str:
         title: of the page.
         is_local: whether its files are this server's.
     """
-    places = {"swagger_js_url": f"docs/{SCRIPT}", "swagger_css_url": f"docs/{STYLE}"} if is_local else {}
-    rendered = get_swagger_ui_html(openapi_url="openapi.json", title=title, swagger_favicon_url="data:,", **places)
-    page = bytes(rendered.body).decode()
-    return page if is_local else page.replace(_PLACE, _PLACE + _NOTE)
+    render = partial(get_swagger_ui_html, openapi_url="openapi.json", title=title, swagger_favicon_url="data:,")
+    if not is_local:
+        return _html(render()).replace(_PLACE, _PLACE + _NOTE)
+    return _html(render(swagger_js_url=f"docs/{SCRIPT}", swagger_css_url=f"docs/{STYLE}"))
+
+
+def _html(rendered: HTMLResponse) -> str:
+    return bytes(rendered.body).decode()
 
 
 def _add_file(router: APIRouter, folder: Path, name: str) -> None:
