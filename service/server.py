@@ -274,7 +274,7 @@ def server_config(app: object, settings: Settings, max_files: int, budget: ByteB
     limits = ConnectionLimits(
         body_timeout_s=settings.body_timeout_s,
         send_timeout_s=settings.send_timeout_s,
-        max_connections=_affordable_connections(settings.max_connections, max_files - _region_files(settings)),
+        max_connections=_affordable_connections(settings.max_connections, max_files, _reserved_files(settings)),
         overload_status=settings.overload_status,
         websocket=Bounds(
             message_timeout_s=settings.body_timeout_s,
@@ -308,16 +308,16 @@ def raised_file_limit() -> int:
     return hard
 
 
-def _region_files(settings: Settings) -> int:
-    """Files that registered regions may take."""
-    return settings.max_shared_regions if settings.system_shared_memory_enabled else 0
+def _reserved_files(settings: Settings) -> int:
+    """Files that are no connections, those of registered regions among them."""
+    return RESERVED_FILES + (settings.max_shared_regions if settings.system_shared_memory_enabled else 0)
 
 
-def _affordable_connections(max_connections: int, max_files: int) -> int:
+def _affordable_connections(max_connections: int, max_files: int, reserved_files: int) -> int:
     """The connections to take at once: beyond the open files nobody would be told that there are too many."""
-    if max_files == resource.RLIM_INFINITY or max_connections <= max_files - RESERVED_FILES:
+    if max_files == resource.RLIM_INFINITY or max_connections <= max_files - reserved_files:
         return max_connections
-    affordable = max(1, max_files - RESERVED_FILES)
+    affordable = max(1, max_files - reserved_files)
     logger.warning(
         "INFERLANE_MAX_CONNECTIONS is %d, but the process may open %d files: %d connections at once; raise `ulimit -n`",
         max_connections,

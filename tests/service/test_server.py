@@ -125,10 +125,18 @@ def test_connections_are_bounded_as_the_settingssay() -> None:
 def test_no_more_connections_than_open_files_allow(
     caplog: pytest.LogCaptureFixture, max_connections: int, max_files: int, affordable: int
 ) -> None:
-    assert _affordable_connections(max_connections, max_files) == affordable
+    assert _affordable_connections(max_connections, max_files, RESERVED_FILES) == affordable
     warnings = [] if affordable == max_connections else [f"the process may open {max_files} files: {affordable} conn"]
     assert len(caplog.messages) == len(warnings)
     assert all(said in message for said, message in zip(warnings, caplog.messages, strict=True))
+
+
+@pytest.mark.parametrize(("is_enabled", "left"), [(True, 600), (False, 700)])
+def test_registered_regions_take_files_that_connections_cannot_have(is_enabled: bool, left: int) -> None:
+    settings = Settings(system_shared_memory_enabled=is_enabled, max_shared_regions=100)
+    config = server_config(object(), settings, RESERVED_FILES + 700, ByteBudget(1 << 30))
+    assert isinstance(config.http, partial)
+    assert config.http.args[0].max_connections == left
 
 
 @pytest.mark.usefixtures("this_process")
