@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from service.batching.batcher import Batcher
+from service.batching.pending import Pending
 from service.errors import DeviceError, ModelLoadFailed, NotReady, ShuttingDown
 from service.repository import loader as loader_module
+from tests.doubles.held_backend import HeldBackend
 from tests.doubles.held_repository import FAR_NS, HeldRepository, begun, states, submit, until
 from tests.doubles.requests import make_request
 
@@ -98,8 +100,8 @@ async def test_unload_during_a_load_comes_after_it(tmp_path: Path) -> None:
         assert repository.backends[0].is_closed
 
 
-async def test_a_cancelled_unload_still_closes_the_lanes(tmp_path: Path) -> None:
-    repository = HeldRepository(tmp_path)
+async def cancelled_unload(repository: HeldRepository) -> tuple[HeldBackend, Pending]:
+    """Model `m` runs a request and is unloaded, which nobody waits for any more."""
     repository.add("m")
     await repository.registry.start(None)
     (backend,) = repository.backends
@@ -112,6 +114,12 @@ async def test_a_cancelled_unload_still_closes_the_lanes(tmp_path: Path) -> None
     with pytest.raises(asyncio.CancelledError):
         await unloading
     assert states(repository.registry) == [("m", "1", "UNLOADING", "unloading")]
+    return backend, running
+
+
+async def test_a_cancelled_unload_still_closes_the_lanes(tmp_path: Path) -> None:
+    repository = HeldRepository(tmp_path)
+    backend, running = await cancelled_unload(repository)
     backend.let()
     await running.future
     await until(lambda: states(repository.registry) == [("m", "1", "UNAVAILABLE", "unloaded")])
@@ -121,16 +129,7 @@ async def test_a_cancelled_unload_still_closes_the_lanes(tmp_path: Path) -> None
 
 async def test_a_model_that_is_loaded_while_its_cancelled_unload_goes_on_is_told_as_it_is(tmp_path: Path) -> None:
     async with HeldRepository(tmp_path) as repository:
-        repository.add("m")
-        await repository.registry.start(None)
-        (backend,) = repository.backends
-        repository.hold(backend)
-        running = submit(repository)
-        await begun(backend)
-        unloading = asyncio.create_task(repository.registry.unload("m"))
-        await until(lambda: repository.registry.served() == ())
-        unloading.cancel()
-        await asyncio.wait([unloading])
+        backend, running = await cancelled_unload(repository)
         await repository.registry.load("m")
         backend.let()
         await running.future
