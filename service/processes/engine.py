@@ -69,7 +69,7 @@ class Engine:
         self._has_lost_device = False
 
     async def run(self) -> int:
-        """Serves until SIGTERM; returns the exit status."""
+        """Serves until SIGTERM, and then whoever is still there; returns the exit status."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
@@ -98,11 +98,12 @@ class Engine:
         async with composed.app.router.lifespan_context(composed.app):
             await self._serve(composed, reception)
         memory.close()
-        self._leave()
+        if os.getppid() != self._orders.supervisor_pid:
+            self._leave()
         return self._status
 
     def _leave(self) -> None:
-        """Takes the socket and its folder away: a supervisor that was killed cannot, and no engine follows this one."""
+        """Takes the socket and its folder away, which a supervisor that was killed cannot."""
         with suppress(OSError):
             self._orders.socket_path.unlink()
             self._orders.socket_path.parent.rmdir()
@@ -115,6 +116,10 @@ class Engine:
         await self._end.wait()
         telling.cancel()
         server.close()
+        if not self._has_lost_device and not self._status:
+            # Front ends that were told to end at the same moment still have requests for this process.
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(reception.left(), self._orders.settings.drain_timeout_s)
         if self._has_lost_device:
             await asyncio.sleep(LOOK_S)  # for the last answers; a lost device may hold any thread for ever
             logging.shutdown()

@@ -37,6 +37,7 @@ class Orders:
         socket_path: where the engine listens.
         url: of the server, for people.
         make_builder: makes what builds plans; None builds none.
+        supervisor_pid: who gives these orders.
     """
 
     region: int | None
@@ -46,6 +47,7 @@ class Orders:
     socket_path: Path
     url: str
     make_builder: Callable[[], BuildPlan] | None
+    supervisor_pid: int
 
 
 def give_orders(control: socket.socket, orders: Orders) -> None:

@@ -66,6 +66,7 @@ def run_supervisor(settings: Settings, *, make_builder: Callable[[], BuildPlan] 
             socket_path=folder / "engine",
             url=server_url(settings.host, port),
             make_builder=make_builder,
+            supervisor_pid=os.getpid(),
         )
         return asyncio.run(Supervisor(orders, console).run())
     finally:

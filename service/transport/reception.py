@@ -38,7 +38,6 @@ class Reception:
     ) -> None:
         self._regions = regions
         self._holders: dict[int, Session] = {}
-        self._sessions: set[Session] = set()
         self._tools = SessionTools(
             publisher=publisher, recorder=recorder, regions=self, make_forwarding=make_forwarding, clock=clock
         )
@@ -46,7 +45,7 @@ class Reception:
     @property
     def sessions(self) -> tuple[Session, ...]:
         """Those that have a region: their front ends are connected, or something of theirs still runs."""
-        return tuple(self._holders.values())
+        return tuple(session for session in self._holders.values() if not session.ended.is_set())
 
     def connect(self) -> Channel:
         """A front end connects."""
@@ -54,9 +53,14 @@ class Reception:
 
     async def settle(self) -> None:
         """Returns once the figures hold all that front ends have counted before; soon, if one of them does not say."""
-        asked = [session.count() for session in self._holders.values()]
+        asked = [session.count() for session in self.sessions]
         if asked:
             await asyncio.wait(asked, timeout=MAX_SETTLE_S)
+
+    async def left(self) -> None:
+        """Returns once no front end has a session any more."""
+        while sessions := self.sessions:
+            await sessions[0].ended.wait()
 
     async def enter(self, session: Session, index: int) -> memoryview:
         """The region of a front end; see `session.Regions`."""

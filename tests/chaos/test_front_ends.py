@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -51,6 +52,15 @@ def is_ready(server: RunningServer) -> bool:
     """Whether a connection made now is answered that the server is ready."""
     with suppress(httpx.TransportError), server.client() as client:
         return client.get("/v2/health/ready").status_code == 200
+    return False
+
+
+def is_refused(host: str, port: int) -> bool:
+    """Whether no front end takes connections any more."""
+    try:
+        socket.create_connection((host, port), timeout=30).close()
+    except ConnectionError:
+        return True
     return False
 
 
@@ -125,6 +135,14 @@ async def test_an_engine_that_is_killed_is_replaced_and_every_client_is_told_at_
     assert apart.metric("inferlane_requests_total", model="simple", outcome="ok") >= 200
 
 
+def test_an_engine_that_is_told_to_end_is_replaced(start_server: StartServer, tmp_path: Path) -> None:
+    """As a person might who means to start it again: the front ends stay, so it waits for them no longer than set."""
+    server = start_server(make_repository(tmp_path), frontends=FRONT_ENDS, drain_timeout_s=0.2)
+    engine, _ = children(server)
+    os.kill(engine, signal.SIGTERM)
+    wait_for(all_are_back(server, engine))
+
+
 async def test_requests_of_a_front_end_that_is_killed_leave_the_queue(
     start_server: StartServer, tmp_path: Path
 ) -> None:
@@ -154,6 +172,40 @@ async def test_termination_finishes_what_was_accepted(start_server: StartServer,
         status = await asyncio.to_thread(server.stop)
         assert [(await request).status_code for request in requests] == [200] * 4
     assert status == 0
+
+
+def test_all_processes_told_to_end_at_once_finish_what_was_accepted(apart: RunningServer) -> None:
+    """As process managers do: the engine may not end before the front ends, which still read a request."""
+    host, port = apart.address.split(":")
+    body, headers, expected = good_request(5)
+    lines = [f"POST {GOOD} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", "Expect: 100-continue"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "it reads the body"
+        for pid in (apart.process.pid, *child_pids(apart)):
+            os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: is_refused(host, int(port)))
+        connection.sendall(body)
+        with connection.makefile("rb") as incoming:
+            head, _, answer = incoming.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    assert json.loads(answer)["outputs"][0]["data"] == expected.ravel().tolist()
+    assert apart.process.wait(30) == 0
+
+
+def test_a_second_interrupt_ends_all_at_once(apart: RunningServer) -> None:
+    host, port = apart.address.split(":")
+    head = f"POST {GOOD} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(65536), "it reads the body, for which it would wait"
+        pids = child_pids(apart)
+        apart.process.send_signal(signal.SIGINT)
+        wait_for(lambda: is_refused(host, int(port)))
+        apart.process.send_signal(signal.SIGINT)
+        assert apart.process.wait(30) == 130
+    wait_for(lambda: not any(map(is_running, pids)))
 
 
 async def test_nothing_outlives_a_supervisor_that_is_killed(apart: RunningServer) -> None:

@@ -21,6 +21,7 @@ ORDERS = Orders(
     socket_path=Path("engine"),
     url="http://127.0.0.1:8123",
     make_builder=PlanBuilder,
+    supervisor_pid=1,
 )
 
 CHILD = """
