@@ -116,6 +116,7 @@ class Watch:
         if settings.diagnosis_enabled and settings.metrics_enabled:
             senses = Senses(
                 loop_lag=recorder.loop_lag,
+                front_ends=recorder.front_ends.moments,
                 host=self._host.counters,
                 gpus=gpus.figures,
                 experiments=runner.exclusive_runs,
@@ -334,7 +335,7 @@ def _probing(settings: Settings, registry: Registry, recorder: Recorder) -> Prob
 def _include_diagnosis(app: FastAPI, settings: Settings, watch: Watch, probing: Probing) -> None:
     if watch.history is None:
         return
-    threads, cores, runner = settings.resolved_cpu_threads, usable_cores(), probing.runner
+    threads, cores, runner = settings.resolved_cpu_threads * max(1, settings.frontends), usable_cores(), probing.runner
 
     def surroundings(model: str) -> Surroundings:
         layers, figures = runner.latest_layers(model), runner.latest(model)

@@ -26,6 +26,7 @@ from service.transport.forward import Forward
 from service.transport.link import Link, LinkTools
 from service.transport.mirror import Mirror, MirrorTools
 from service.transport.mirrored_regions import MirroredRegions
+from service.transport.objects import Hello
 from service.transport.region import Region
 from service.transport.remote_recorder import RemoteRecorder
 from service.transport.remote_requests import RemoteRequests
@@ -41,12 +42,14 @@ class Place:
     Attributes:
         index: which of them it is, from 0.
         count: how many there are.
+        restarts: how often its process was started again.
         socket_path: where the engine listens.
         host_region: uint8, one dimension: its part of the shared memory.
     """
 
     index: int
     count: int
+    restarts: int
     socket_path: Path
     host_region: NDArray[np.uint8]
 
@@ -63,7 +66,7 @@ class FrontEnd:
     def __init__(self, settings: Settings, place: Place, budget: ByteBudget) -> None:
         region = Region(place.host_region)
         requests = RemoteRequests(region)
-        self._recorder = RemoteRecorder(self._send_records)
+        self._recorder = RemoteRecorder(self._send_records, lambda: region.held_bytes)
         pixels, regions = settings.max_image_pixels, MirroredRegions()
         mirror = Mirror(
             MirrorTools(
@@ -92,7 +95,7 @@ class FrontEnd:
             make_forwarding=self._forwarding,
             clock=time.monotonic_ns,
         )
-        self._link = Link(place.socket_path, place.index, tools)
+        self._link = Link(place.socket_path, Hello(place.index, place.restarts), tools)
         self._lag = LoopLagSampler(self._recorder.record_loop_lag)
         self._app = self._guarded(settings, self._front.before(self._forward))
 

@@ -26,6 +26,7 @@ from service.server import (
     say,
     say_ready,
 )
+from service.telemetry.front_ends import ENGINE
 from service.transport.engine_forward import EngineForwarding
 from service.transport.memory import SharedMemory
 from service.transport.publish import Publisher
@@ -87,6 +88,7 @@ class Engine:
         regions = composed.regions
         publisher = Publisher(composed.registry.catalogue, regions=lambda: regions.all if regions else ())
         composed.registry.tell(publisher)
+        composed.recorder.front_ends.started(ENGINE, orders.restarts)
         if regions is not None:
             regions.tell(publisher)
         reception = Reception(

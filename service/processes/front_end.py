@@ -30,6 +30,7 @@ def run_front_end(orders: Orders, index: int) -> int:
     place = Place(
         index=index,
         count=settings.frontends,
+        restarts=orders.restarts,
         socket_path=orders.socket_path,
         host_region=memory.region(index, settings.frontends),
     )

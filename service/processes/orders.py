@@ -38,6 +38,7 @@ class Orders:
         url: of the server, for people.
         make_builder: makes what builds plans; None builds none.
         supervisor_pid: who gives these orders.
+        restarts: how often the process was started again.
     """
 
     region: int | None
@@ -48,6 +49,7 @@ class Orders:
     url: str
     make_builder: Callable[[], BuildPlan] | None
     supervisor_pid: int
+    restarts: int
 
 
 def give_orders(control: socket.socket, orders: Orders) -> None:

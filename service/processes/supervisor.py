@@ -67,6 +67,7 @@ def run_supervisor(settings: Settings, *, make_builder: Callable[[], BuildPlan] 
             url=server_url(settings.host, port),
             make_builder=make_builder,
             supervisor_pid=os.getpid(),
+            restarts=0,
         )
         return asyncio.run(Supervisor(orders, console).run())
     finally:
@@ -173,6 +174,7 @@ class Supervisor:
             delay_s = restart_delay_s(failures)
             _log.error("%s ended with status %d; it is started again in %.1f s", child.name, status, delay_s)
             await asyncio.sleep(delay_s)
+            child.orders = replace(child.orders, restarts=child.orders.restarts + 1)
 
     async def _run(self, child: Child) -> int:
         """Starts a process and waits for its end."""

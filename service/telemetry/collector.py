@@ -13,6 +13,7 @@ from service.telemetry import metrics
 from service.telemetry.device_families import device_families
 from service.telemetry.families import LabelledNumber, empty_family, histogram_family, number_family
 from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
+from service.telemetry.front_ends import process_name
 from service.telemetry.gpu_families import gpu_families, triton_gpu_families
 from service.telemetry.histogram import Histograms
 from service.telemetry.metric_spec import MetricSpec
@@ -74,9 +75,20 @@ class FiguresCollector(Collector):
         yield number_family(metrics.DROPPED_FRAMES, [((), figures.dropped_frames)])
         yield from gpu_families(figures.gpus)
         yield histogram_family(metrics.LOOP_LAG, [((), figures.loop_lag, 0)], divisor=NS_PER_S)
+        yield from _process_families(figures)
         if self._triton_names_enabled:
             yield from triton_families(figures.models)
             yield from triton_gpu_families(figures.gpus)
+
+
+def _process_families(figures: ServerFigures) -> Iterator[Metric]:
+    yield number_family(metrics.FRONT_ENDS, [((), len(figures.front_ends))])
+    yield number_family(
+        metrics.FRONT_END_HELD, (((process_name(each.index),), each.held_bytes) for each in figures.front_ends)
+    )
+    yield number_family(
+        metrics.PROCESS_RESTARTS, (((process,), restarts) for process, restarts in figures.restarts.items())
+    )
 
 
 def _labels(model: ModelFigures) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from service.buckets import Bucket, Unserved
 from service.device_figures import LaneFigures, MemoryOwner, MissReason
 from service.telemetry.device_totals import DeviceTotals
+from service.telemetry.front_ends import FrontEndMoment
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.totals import BatchTotals, RequestTotals
@@ -85,6 +86,8 @@ class ServerFigures:
         gpus: the GPUs that models use, as they were sampled last.
         open_streams: streams that are open now.
         dropped_frames: frames of streams that gave way to newer ones.
+        front_ends: those in processes of their own, which are connected.
+        restarts: how often each process was started again, by its name; empty where one process is all.
     """
 
     models: tuple[ModelFigures, ...]
@@ -93,3 +96,5 @@ class ServerFigures:
     gpus: tuple[GpuFigures, ...]
     open_streams: int = 0
     dropped_frames: int = 0
+    front_ends: tuple[FrontEndMoment, ...] = ()
+    restarts: Mapping[str, int] = field(default_factory=dict)

@@ -180,9 +180,27 @@ DROPPED_FRAMES = MetricSpec(
 LOOP_LAG = MetricSpec(
     "inferlane_event_loop_lag_seconds",
     MetricKind.HISTOGRAM,
-    "How late the event loop ran a timer; ten samples per second.",
+    "How late an event loop ran a timer; ten samples per second of every process that has one.",
     (),
     LATENCY_BOUNDS_S,
+)
+FRONT_ENDS = MetricSpec(
+    "inferlane_front_ends",
+    MetricKind.GAUGE,
+    "Front ends in processes of their own that are connected to the engine; 0 where one process is all.",
+    (),
+)
+FRONT_END_HELD = MetricSpec(
+    "inferlane_front_end_held_bytes",
+    MetricKind.GAUGE,
+    "Shared memory that requests of the front end hold, slots whole; at most its part of INFERLANE_ARENA_BYTES.",
+    ("process",),
+)
+PROCESS_RESTARTS = MetricSpec(
+    "inferlane_process_restarts_total",
+    MetricKind.COUNTER,
+    "How often the supervisor has started the process again: engine, front_end_0, and so on.",
+    ("process",),
 )
 
 OWN = (
@@ -215,6 +233,9 @@ OWN = (
     STREAMS,
     DROPPED_FRAMES,
     LOOP_LAG,
+    FRONT_ENDS,
+    FRONT_END_HELD,
+    PROCESS_RESTARTS,
     *GPU_OWN,
 )
 

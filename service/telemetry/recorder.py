@@ -14,6 +14,7 @@ from service.telemetry.collector import FiguresCollector
 from service.telemetry.device_totals import NO_TOTALS, DeviceTotals
 from service.telemetry.exposition import render
 from service.telemetry.figures import ModelFigures, ModelGauges, ServerFigures
+from service.telemetry.front_ends import FrontEnds
 from service.telemetry.gpu_figures import GpuFigures
 from service.telemetry.histogram import Histograms
 from service.telemetry.metrics import INTERNAL, LATENCY_BOUNDS_NS, REASONS
@@ -38,6 +39,9 @@ class Recorder:
         triton_names_enabled: whether the figures are repeated under Triton's names.
         gpus: the latest figures of the GPUs that models use.
         clock_unix_ms: tells milliseconds since 1970.
+
+    Attributes:
+        front_ends: those in processes of their own.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Recorder:
         self._loop_lag = Histograms.empty(LATENCY_BOUNDS_NS)
         self._open_streams = 0
         self._dropped_frames = 0
+        self.front_ends = FrontEnds()
         registry.register(FiguresCollector(self.figures, triton_names_enabled=triton_names_enabled))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -124,6 +129,8 @@ class Recorder:
             gpus=self._gpus(),
             open_streams=self._open_streams,
             dropped_frames=self._dropped_frames,
+            front_ends=self.front_ends.moments(),
+            restarts=self.front_ends.restarts,
         )
 
     def statistics(self, name: str, version: str) -> ModelStatistics:
@@ -169,6 +176,7 @@ class NullRecorder(Recorder):
 
     def __init__(self) -> None:
         self._model = NullModelRecorder()
+        self.front_ends = FrontEnds()
 
     def for_model(self, name: str, version: str, gauges: ModelGauges) -> ModelRecorder:
         """A recorder that records nothing."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from service.repository.composed import LoadedModel
 from service.telemetry.activity import Occupancy
 from service.telemetry.recorder import Recorder
-from service.transport.objects import ModelRecords, Records
+from service.transport.objects import Hello, ModelRecords, Records
 
 
 class Loads(Protocol):
@@ -32,6 +32,11 @@ class Counting:
         self._recorder = recorder
         self._inside: Counter[int] = Counter()
         self._streams = 0
+        self._life: int | None = None
+
+    def begin(self, hello: Hello) -> None:
+        """The front end is there."""
+        self._life = self._recorder.front_ends.begin(hello.region, restarts=hello.restarts)
 
     def count(self, records: Records) -> None:
         """Adds what came since the last time."""
@@ -45,6 +50,10 @@ class Counting:
             recorder.record_dropped_frame()
         for lag_ns in records.loop_lags_ns:
             recorder.record_loop_lag(lag_ns)
+        if self._life is not None:
+            recorder.front_ends.count(
+                self._life, records.loop_cpu_ns, records.loop_lags_ns, held_bytes=records.held_bytes
+            )
         self._streams += records.streams
         recorder.record_streams(records.streams)
 
@@ -57,6 +66,8 @@ class Counting:
         self._recorder.record_streams(-self._streams)
         self._inside.clear()
         self._streams = 0
+        if self._life is not None:
+            self._recorder.front_ends.end(self._life)
 
     def _count_model(self, records: ModelRecords) -> None:
         recorder = self._recorder.find_model(records.name, records.version)

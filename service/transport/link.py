@@ -50,16 +50,16 @@ class Link:
 
     Args:
         path: of the engine's socket.
-        region: index of this front end's region.
+        hello: presents this front end.
         tools: what it needs.
 
     Attributes:
         has_caught_up: set while this front end serves by what the engine has told it.
     """
 
-    def __init__(self, path: Path, region: int, tools: LinkTools) -> None:
+    def __init__(self, path: Path, hello: Hello, tools: LinkTools) -> None:
         self._path = path
-        self._region = region
+        self._hello = hello
         self._tools = tools
         self._channel: Channel | None = None
         self._forwarding: Forwarding | None = None
@@ -111,7 +111,7 @@ class Link:
     def opened(self, channel: Channel) -> None:
         """See `Receiver`."""
         self._channel = channel
-        channel.send(pack_object(Kind.HELLO, Hello(self._region)))
+        channel.send(pack_object(Kind.HELLO, self._hello))
 
     def received(self, frames: Sequence[Frame]) -> None:
         """See `Receiver`."""

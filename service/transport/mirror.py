@@ -84,7 +84,7 @@ class Mirror:
         self._catalogue = None
         self._plain, self._composed = {}, {}
         self._tools.regions.follow(())
-        self._tools.recorder.keep(frozenset())
+        self._tools.recorder.lose()
 
     async def follow(self, published: PublishedCatalogue) -> None:
         """Serves by a catalogue; returns once nothing that it replaced will be asked for anything more.

@@ -25,9 +25,11 @@ class Hello:
 
     Attributes:
         region: the index of the region that it owns.
+        restarts: how often its place was filled again.
     """
 
     region: int
+    restarts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,8 @@ class Records:
         streams: by how many the open streams have changed.
         dropped_frames: frames that gave way to newer ones.
         loop_lags_ns: samples of the event loop's lateness.
+        loop_cpu_ns: CPU time of the event loop's thread.
+        held_bytes: of the region, that its requests hold now.
     """
 
     models: tuple[ModelRecords, ...]
@@ -160,6 +164,8 @@ class Records:
     streams: int
     dropped_frames: int
     loop_lags_ns: tuple[int, ...]
+    loop_cpu_ns: int
+    held_bytes: int
 
 
 def _reduce_proxy(proxy: MappingProxyType[Any, Any]) -> tuple[Callable[..., object], tuple[object, ...]]:

@@ -6,11 +6,12 @@ the engine's `Occupancy` integrates them with those of the other front ends.
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable
 
-from service.requests import NO_FACTS, RequestFacts, StageTimings
+from service.requests import NO_FACTS, Clock, RequestFacts, StageTimings
 from service.telemetry.activity import Activity, Occupancy
 from service.telemetry.model_recorder import NullModelRecorder
 from service.telemetry.totals import REQUEST_ROW
@@ -19,6 +20,9 @@ from service.transport.objects import ModelRecords, PublishedComposition, Publis
 SEND_INTERVAL_S = 0.1
 SEND_FROM_BYTES = 64 << 10
 """How much a model's rows take before they are sent at once."""
+
+NO_LOAD = 0
+"""A number that no engine gives: of what comes under it, only that counts which is told by the model's name."""
 
 _pack_request = REQUEST_ROW.pack
 
@@ -74,6 +78,10 @@ class RemoteModelRecorder(NullModelRecorder):
         self._stays = NotedOccupancy()
         self.activity.in_flight = self._stays
 
+    def disown(self) -> None:
+        """The engine is gone, and the next one knows neither this load nor its requests."""
+        self._number = NO_LOAD
+
     @property
     def is_idle(self) -> bool:
         """Whether no request is in progress, so that nothing will be counted unless a new one comes."""
@@ -117,25 +125,42 @@ class RemoteRecorder:
 
     Args:
         on_full: told when there is much to send; `take` is then to be called soon.
+        held_bytes: tells what requests hold of the region.
+        loop_cpu_ns: CPU time of the calling thread.
     """
 
-    def __init__(self, on_full: Callable[[], None]) -> None:
+    def __init__(
+        self, on_full: Callable[[], None], held_bytes: Callable[[], int], loop_cpu_ns: Clock = time.thread_time_ns
+    ) -> None:
         self._on_full = on_full
+        self._held_bytes = held_bytes
+        self._loop_cpu_ns = loop_cpu_ns
+        self._told_cpu_ns = loop_cpu_ns()
         self._models: dict[int, RemoteModelRecorder] = {}
+        self._disowned: list[RemoteModelRecorder] = []
         self._published: frozenset[int] = frozenset()
         self._unattributed: Counter[str] = Counter()
-        self._streams = 0
+        self._streams = self._told_streams = 0
         self._dropped_frames = 0
         self._loop_lags_ns: list[int] = []
 
     def for_model(self, published: PublishedModel | PublishedComposition) -> RemoteModelRecorder:
-        """The recorder of one load of a model."""
+        """The recorder of one load of a model, which is not forgotten before the next `keep`."""
         recorder = self._models[published.number] = RemoteModelRecorder(published, self._on_full)
+        self._published |= {published.number}
         return recorder
 
     def keep(self, numbers: frozenset[int]) -> None:
         """Forgets all models but these, each once its last request has ended and is told of."""
         self._published = numbers
+
+    def lose(self) -> None:
+        """The engine is gone; the next one gives its own numbers, and knows of no request and no stream."""
+        for each in self._models.values():
+            each.disown()
+        self._disowned += self._models.values()
+        self._models, self._published = {}, frozenset()
+        self._told_streams = 0
 
     def record_unattributed(self, reason: str) -> None:
         """See `ServerRecorder`."""
@@ -155,20 +180,31 @@ class RemoteRecorder:
 
     def take(self) -> Records | None:
         """All since the last time; None where that is nothing."""
-        models = tuple(taken for each in self._models.values() if (taken := each.take()) is not None)
-        for number in [number for number, each in self._models.items() if each.is_idle]:
-            if number not in self._published:
-                del self._models[number]
-        if not (models or self._unattributed or self._streams or self._dropped_frames or self._loop_lags_ns):
+        recorders = (*self._disowned, *self._models.values())
+        models = tuple(taken for each in recorders if (taken := each.take()) is not None)
+        self._forget_idle()
+        streams = self._streams - self._told_streams
+        if not (models or self._unattributed or streams or self._dropped_frames or self._loop_lags_ns):
             return None
+        cpu_ns = self._loop_cpu_ns()
         records = Records(
             models=models,
             unattributed=dict(self._unattributed),
-            streams=self._streams,
+            streams=streams,
             dropped_frames=self._dropped_frames,
             loop_lags_ns=tuple(self._loop_lags_ns),
+            loop_cpu_ns=cpu_ns - self._told_cpu_ns,
+            held_bytes=self._held_bytes(),
         )
+        self._told_cpu_ns = cpu_ns
         self._unattributed.clear()
-        self._streams = self._dropped_frames = 0
+        self._told_streams = self._streams
+        self._dropped_frames = 0
         self._loop_lags_ns.clear()
         return records
+
+    def _forget_idle(self) -> None:
+        self._disowned = [each for each in self._disowned if not each.is_idle]
+        for number in [number for number, each in self._models.items() if each.is_idle]:
+            if number not in self._published:
+                del self._models[number]

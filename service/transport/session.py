@@ -169,18 +169,19 @@ class Session:
         if kind is not Kind.HELLO or self._entering is not None:
             raise Malformed(f"{kind.name} came from a front end that was not welcomed")
         hello = unpack_object(payload, Hello)
-        self._entering = asyncio.get_running_loop().create_task(self._enter(hello.region))
+        self._entering = asyncio.get_running_loop().create_task(self._enter(hello))
 
-    async def _enter(self, index: int) -> None:
+    async def _enter(self, hello: Hello) -> None:
         channel = self._channel
         assert channel is not None, "frames come from an open channel"
         try:
-            self._region = await self._tools.regions.enter(self, index)
+            self._region = await self._tools.regions.enter(self, hello.region)
+            self._counting.begin(hello)
             self._forwarding = self._tools.make_forwarding(channel)
             channel.send(pack_object(Kind.WELCOME, Welcome()))
             self._tools.publisher.join(self)
         except Exception:
-            _log.exception("a front end that asked for region %d was not let in", index)
+            _log.exception("a front end that asked for region %d was not let in", hello.region)
             channel.close()
 
     def _submit(self, payload: memoryview, region: memoryview) -> None:

@@ -64,6 +64,11 @@ def is_refused(host: str, port: int) -> bool:
     return False
 
 
+def each_front_end(server: RunningServer, metric: str) -> list[float]:
+    """A metric of every front end, in their order."""
+    return [server.metric(metric, process=f"front_end_{index}") for index in range(FRONT_ENDS)]
+
+
 def all_are_back(server: RunningServer, gone: int) -> Callable[[], bool]:
     def check() -> bool:
         pids = child_pids(server)
@@ -122,6 +127,9 @@ async def test_a_front_end_that_is_killed_is_replaced(apart: RunningServer) -> N
     assert set(load.statuses) == {200}
     assert load.cut_off <= 8 * 3  # what was with the one that died, and tries before others took its connections
     wait_for(lambda: apart.metric("inferlane_in_flight_requests", model="simple") == 0)
+    wait_for(lambda: apart.metric("inferlane_front_ends") == FRONT_ENDS)
+    wait_for(lambda: each_front_end(apart, "inferlane_front_end_held_bytes") == [0, 0])
+    assert sum(each_front_end(apart, "inferlane_process_restarts_total")) == 1
 
 
 async def test_an_engine_that_is_killed_is_replaced_and_every_client_is_told_at_once(apart: RunningServer) -> None:
@@ -132,7 +140,8 @@ async def test_an_engine_that_is_killed_is_replaced_and_every_client_is_told_at_
         await load.more(200)
     assert set(load.statuses) == {200, 503}
     assert load.cut_off == 0, "front ends live on, and answer"
-    assert apart.metric("inferlane_requests_total", model="simple", outcome="ok") >= 200
+    wait_for(lambda: apart.metric("inferlane_requests_total", model="simple", outcome="ok") >= 200)
+    assert apart.metric("inferlane_process_restarts_total", process="engine") == 1
 
 
 def test_an_engine_that_is_told_to_end_is_replaced(start_server: StartServer, tmp_path: Path) -> None:
@@ -233,6 +242,28 @@ def test_stalled_and_half_sent_bodies_cost_nobody_else_anything(start_server: St
     for connection in stalled:
         assert b" 408 " in connection.recv(65536).split(b"\r\n")[0]
         connection.close()
+
+
+async def test_every_front_end_diagnoses_the_whole_server(apart: RunningServer) -> None:
+    """Every request is a connection of its own, so that both are asked."""
+
+    def diagnosed(requests: int) -> Callable[[], bool]:
+        def check() -> bool:
+            with apart.client() as client:
+                document = client.get("/diagnose?model=simple").json()
+            return bool(document.get("window", {}).get("requests") == requests)
+
+        return check
+
+    await asyncio.to_thread(wait_for, diagnosed(0))
+    for seed in range(12):
+        async with apart.async_client() as client:
+            assert (await post_good(client, seed)).status_code == 200
+    for _ in range(6):
+        await asyncio.to_thread(wait_for, diagnosed(12))
+    with apart.client() as client:
+        stations = client.get("/diagnose?model=simple").json()["stations"]
+    assert {"engine_loop", "event_loop"} <= set(stations), "the engine's own is told apart from the front ends'"
 
 
 async def test_models_are_loaded_and_unloaded_on_all_front_ends_at_once(apart: RunningServer) -> None:

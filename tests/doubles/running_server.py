@@ -48,7 +48,8 @@ class RunningServer:
         with self.client() as client:
             text = client.get("/metrics").text
         for line in text.splitlines():
-            if line.startswith(name + "{") and all(f'{key}="{value}"' in line for key, value in labels.items()):
+            is_it = line.startswith((name + "{", name + " "))
+            if is_it and all(f'{key}="{value}"' in line for key, value in labels.items()):
                 return float(line.split()[-1])
         return 0.0
 

@@ -22,6 +22,7 @@ from service.transport.channel import Channel
 from service.transport.link import Link, LinkTools
 from service.transport.mirror import Mirror, MirrorTools
 from service.transport.mirrored_regions import MirroredRegions
+from service.transport.objects import Hello
 from service.transport.publish import Publisher
 from service.transport.reception import Reception
 from service.transport.region import Region
@@ -55,7 +56,7 @@ class FrontEnd:
         self.index = index
         self.room = Region(bench.memory[index * REGION_BYTES : (index + 1) * REGION_BYTES])
         self.requests = RemoteRequests(self.room)
-        self.recorder = RemoteRecorder(self._send_records)
+        self.recorder = RemoteRecorder(self._send_records, lambda: self.room.held_bytes)
         self.regions = MirroredRegions()
         self.mirror = Mirror(
             MirrorTools(
@@ -71,7 +72,7 @@ class FrontEnd:
         self.forwardings: list[KeptForwarding] = []
         self.link = Link(
             bench.path,
-            index,
+            Hello(index, restarts=0),
             LinkTools(
                 requests=self.requests,
                 mirror=self.mirror,

@@ -22,6 +22,7 @@ ORDERS = Orders(
     url="http://127.0.0.1:8123",
     make_builder=PlanBuilder,
     supervisor_pid=1,
+    restarts=3,
 )
 
 CHILD = """

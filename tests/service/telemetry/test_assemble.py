@@ -37,11 +37,11 @@ def busy(server: WatchedServer, **model):
 
 def test_behind_front_ends_the_engine_schedules_and_the_busiest_of_them_speaks():
     server = WatchedServer()
-    idle, full = server.front_ends.begin(), server.front_ends.begin()
-    server.front_ends.count(full, 5 * NS_PER_S, [9 * NS_PER_S])
+    idle, full = (server.front_ends.begin(index, restarts=0) for index in range(2))
+    server.front_ends.count(full, 5 * NS_PER_S, [9 * NS_PER_S], held_bytes=0)
 
     def work(life: int, cpu_s: float, lag_ms: int) -> None:
-        server.front_ends.count(life, int(cpu_s * NS_PER_S), [lag_ms * NS_PER_MS] * 100)
+        server.front_ends.count(life, int(cpu_s * NS_PER_S), [lag_ms * NS_PER_MS] * 100, held_bytes=0)
 
     watched = server.add()
     server.pass_seconds(1)
@@ -60,7 +60,7 @@ def test_behind_front_ends_the_engine_schedules_and_the_busiest_of_them_speaks()
     host = host_figures(span, 4.0)
     assert (host.frontends, host.loop_lag_mean_s) == (2, pytest.approx(0.04))
     server.front_ends.end(full)
-    replaced = server.front_ends.begin()
+    replaced = server.front_ends.begin(1, restarts=1)
     work(replaced, 0.6, 2)
     server.pass_seconds(1)
     found = stations(server.history.span("m", 60.0), 8)
@@ -77,7 +77,7 @@ def test_the_wait_of_the_only_loop_for_a_core():
     server.delay_s += 0.25
     server.pass_seconds(1)
     assert host_figures(server.history.span("m", 2.0), 4.0).loop_wait_ratio == pytest.approx(0.125)
-    server.front_ends.begin()
+    server.front_ends.begin(0, restarts=0)
     assert host_figures(server.history.span("m", 2.0), 4.0).loop_wait_ratio is None, "it is not they that wait"
 
 

@@ -42,6 +42,8 @@ def registry():
     model.record_failure("timeout")
     second = 1_000_000_000
     model.record_batch(Bucket(8, (32,)), 5, 2, BatchTimings(second, 3 * second // 2, 2 * second, 3 * second), 1)
+    front_end = recorder.front_ends.begin(1, restarts=2)
+    recorder.front_ends.count(front_end, 5, [7], held_bytes=4096)
     return registry
 
 
@@ -88,6 +90,12 @@ def test_samples(registry, name, labels, value):
 
 def test_the_cost_of_asking_the_gpu(registry):
     assert registry.get_sample_value("inferlane_gpu_sampling_seconds_total", {"gpu_uuid": "GPU-1"}) == 2.5
+
+
+def test_processes(registry):
+    assert registry.get_sample_value("inferlane_front_ends") == 1
+    assert registry.get_sample_value("inferlane_front_end_held_bytes", {"process": "front_end_1"}) == 4096
+    assert registry.get_sample_value("inferlane_process_restarts_total", {"process": "front_end_1"}) == 2
 
 
 def test_every_declared_metric_is_collected_with_its_labels(registry):

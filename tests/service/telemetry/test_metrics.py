@@ -15,6 +15,7 @@ COUNTED = (
     "inferlane_lanes",
     "inferlane_lanes_busy",
     "inferlane_streams",
+    "inferlane_front_ends",
 )
 FLAGS = ("inferlane_model_loaded", "inferlane_gpu_info", "inferlane_gpu_clock_event")
 

@@ -10,7 +10,7 @@ from service.telemetry.activity import Occupancy
 from service.telemetry.metrics import STAGES
 from service.telemetry.recorder import ModelGauges, NullRecorder, Recorder
 from service.transport.counting import Counting, replay
-from service.transport.objects import PublishedModel, Records, pack_object, unpack_object
+from service.transport.objects import Hello, PublishedModel, Records, pack_object, unpack_object
 from service.transport.remote_recorder import SEND_FROM_BYTES, NotedOccupancy, RemoteRecorder
 from service.transport.wire import HEAD_BYTES, Kind
 from tests.doubles.requests import linear_costs, make_spec
@@ -34,7 +34,9 @@ class Front:
 
     def __init__(self, recorder, activity):
         self.full = 0
-        self.recorder = RemoteRecorder(self._count_full)
+        self.cpu_ns = 100
+        self.held_bytes = 0
+        self.recorder = RemoteRecorder(self._count_full, lambda: self.held_bytes, lambda: self.cpu_ns)
         self.model = self.recorder.for_model(PUBLISHED)
         self.recorder.keep(frozenset({1}))
         self.counting = Counting(Loads(activity), recorder)
@@ -99,6 +101,25 @@ def test_failures_and_what_belongs_to_no_model_are_counted(fronts, recorder):
     assert figures.unattributed_failures["invalid"] == 4
     assert figures.dropped_frames == 2
     assert int(figures.loop_lag.counts.sum()) == 2
+
+
+def test_the_work_of_each_event_loop_is_told_apart(fronts, recorder):
+    for index, front in enumerate(fronts):
+        front.counting.begin(Hello(index, restarts=index))
+        front.cpu_ns += 10 + index
+        front.held_bytes = 4096
+        front.recorder.record_loop_lag(1_000_000)
+        front.send()
+    fronts[1].cpu_ns += 20
+    fronts[1].held_bytes = 0
+    fronts[1].recorder.record_loop_lag(2_000_000)
+    fronts[1].send()
+    told = [(each.index, each.loop_cpu_ns, each.held_bytes) for each in recorder.front_ends.moments()]
+    assert told == [(0, 10, 4096), (1, 31, 0)]
+    assert [each.loop_lag.sums[0] for each in recorder.front_ends.moments()] == [1_000_000, 3_000_000]
+    assert recorder.front_ends.restarts == {"front_end_0": 0, "front_end_1": 1}
+    fronts[0].counting.end(0)
+    assert [each.index for each in recorder.front_ends.moments()] == [1]
 
 
 def test_nothing_is_sent_where_nothing_happened(fronts):
@@ -169,6 +190,51 @@ def test_a_load_is_kept_until_its_last_request_has_ended(fronts):
     assert last.rows
     front.model.record_request(TIMINGS, 1)
     assert front.recorder.take() is None
+
+
+def test_a_load_that_was_just_made_outlives_what_is_sent_before_it_serves(fronts, recorder):
+    front = fronts[0]
+    front.recorder.lose()
+    front.model = front.recorder.for_model(PUBLISHED)
+    front.send()
+    front.recorder.keep(frozenset({1}))
+    front.send()
+    front.model.record_request(TIMINGS, 1)
+    front.send()
+    assert recorder.model_figures("m", "1").requests.rows == 1
+
+
+def test_an_engine_hears_nothing_of_requests_that_another_one_had(fronts, recorder, activity):
+    """Its own load may have the same number, whatever it is."""
+    front, before = fronts[0], fronts[0].model
+    before.activity.in_flight.enter(100)
+    before.activity.in_flight.enter(200)
+    front.recorder.take()  # goes to the engine that is lost
+    front.recorder.lose()
+    before.activity.in_flight.leave(300)
+    before.record_failure("not_ready")
+    front.send()
+    after = front.recorder.for_model(PUBLISHED)
+    after.activity.in_flight.enter(400)
+    before.activity.in_flight.leave(500)
+    before.record_failure("not_ready")
+    front.send()
+    marks = activity.in_flight.marks(600)
+    assert (marks.inside, marks.area_ns) == (1, 200)
+    assert recorder.figures().models[0].failures["not_ready"] == 2
+    assert front.recorder.take() is None
+    assert not front.recorder._disowned
+
+
+def test_streams_that_outlive_an_engine_are_told_to_the_next(fronts, recorder):
+    front = fronts[0]
+    front.recorder.record_streams(1)
+    front.recorder.record_streams(1)
+    front.recorder.take()  # goes to the engine that is lost
+    front.recorder.lose()
+    front.recorder.record_streams(-1)
+    front.send()
+    assert recorder.figures().open_streams == 1
 
 
 def test_many_rows_are_sent_at_once(fronts):

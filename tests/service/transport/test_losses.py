@@ -107,8 +107,8 @@ async def test_a_model_that_is_held_on_to_says_that_the_engine_is_away(repositor
         pytest.param(b"\xff" * 64, id="no frame"),
         pytest.param(pack_frame(Kind.SUBMIT, b"short"), id="a request cut short"),
         pytest.param(pack_frame(Kind.RECORDS, b"no pickle"), id="no pickle"),
-        pytest.param(pack_object(Kind.KNOWN, Hello(0)), id="another class"),
-        pytest.param(pack_object(Kind.HELLO, Hello(0)), id="a second hello"),
+        pytest.param(pack_object(Kind.KNOWN, Hello(0, 0)), id="another class"),
+        pytest.param(pack_object(Kind.HELLO, Hello(0, 0)), id="a second hello"),
         pytest.param(pack_frame(Kind.CANCEL, b"1"), id="a cancellation cut short"),
         pytest.param(pack_frame(Kind.DONE, b""), id="what only the engine says"),
     ],
@@ -131,7 +131,7 @@ async def test_a_cancellation_of_what_was_answered_is_nothing(bench):
 
 async def test_a_region_that_is_not_there_is_not_entered(bench, caplog):
     stranger = bench.front_end(0)
-    stranger.link._region = 9
+    stranger.link._hello = Hello(9, restarts=0)
     await until(lambda: "was not let in" in caplog.text)
     assert not stranger.link.is_up
 
