@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.api.body import BodyBuffer, OwnMemory
 from service.errors import Overloaded
 from service.tensors import HostArray
 from service.transport.arena import LEAST_SLOT_BYTES, Arena, ArenaFull, LeasedSlot
 
 RETRY_AFTER_S = 1.0
+
+MAX_BODIES_SHARE = 0.5
+"""Of a region, for bodies: a client that sends next to nothing holds the room of a large one until it times out."""
 
 
 class RegionBuffer(NamedTuple):
@@ -20,14 +25,16 @@ class RegionBuffer(NamedTuple):
     Attributes:
         host_buffer: uint8 [nbytes], writable.
         lease: what `release` gives up.
+        give_back: gives it up.
     """
 
     host_buffer: NDArray[np.uint8]
     lease: LeasedSlot
+    give_back: Callable[[LeasedSlot], None]
 
     def release(self) -> None:
         """The body needs it no more; a request whose tensors lie in it may still."""
-        self.lease.release()
+        self.give_back(self.lease)
 
 
 class Region:
@@ -42,6 +49,9 @@ class Region:
         self._address = host_region.ctypes.data
         self._arena = Arena(len(host_region))
         self._leases: dict[int, LeasedSlot] = {}
+        self._own_memory = OwnMemory()
+        self._max_bodies_bytes = int(self._arena.nbytes * MAX_BODIES_SHARE)
+        self._bodies_bytes = 0
 
     @property
     def host_region(self) -> memoryview:
@@ -69,16 +79,23 @@ class Region:
                 retry_after_s=RETRY_AFTER_S,
             ) from None
 
-    def take_buffer(self, nbytes: int) -> RegionBuffer:
+    def take_buffer(self, nbytes: int) -> BodyBuffer:
         """Memory of a body, in which the tensors that it brings are later found.
+
+        Bodies beyond `MAX_BODIES_SHARE` get memory of this process, and their tensors are copied when all has arrived:
+        clients that announce large bodies and send them slowly, or never, leave room for everybody else's requests.
 
         Raises:
             Overloaded: there is no room now.
         """
         lease = self.take(nbytes)
+        if self._bodies_bytes + lease.slot.nbytes > self._max_bodies_bytes:
+            lease.release()
+            return self._own_memory.take_buffer(nbytes)
+        self._bodies_bytes += lease.slot.nbytes
         # The entry of a slot that was given back is overwritten by its next holder, and found by nobody before.
         self._leases[lease.offset] = lease
-        return RegionBuffer(self._host_region[lease.offset : lease.offset + nbytes], lease)
+        return RegionBuffer(self._host_region[lease.offset : lease.offset + nbytes], lease, self._give_back)
 
     def find(self, host_array: HostArray) -> tuple[LeasedSlot, int] | None:
         """The part in which an array lies, and the array's offset from the beginning of the region.
@@ -95,3 +112,7 @@ class Region:
                 return lease, offset
             slot_bytes <<= 1
         return None
+
+    def _give_back(self, lease: LeasedSlot) -> None:
+        self._bodies_bytes -= lease.slot.nbytes
+        lease.release()
