@@ -68,7 +68,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.parser = new_parser(self)
         self._limits = limits
-        self._answer_transport: Any = None
+        self._answers: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._on_time: Callable[[], None] | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -89,7 +89,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Takes the connection, or keeps it apart to be refused. A silent one is closed as an idle one is."""
         super().connection_made(transport)
         self.flow = HeldFlow(transport)
-        self._answer_transport = AnswerTransport(transport, self._end_after_answer)
+        self._answers = AnswerTransport(transport, self.loop, self._end_after_answer)
         if len(self.connections) > self._limits.max_connections:
             self._is_refused = self._is_dropping = True
             self.connections.discard(self)
@@ -164,7 +164,7 @@ class GuardedProtocol(HttpToolsProtocol):
             if self._handshake:
                 return
         super().on_headers_complete()
-        self.cycle.transport = self._answer_transport
+        self.cycle.transport = self._answers
         self.headers = []  # what follows a chunked body is none of the request's
         self._is_in_head, self._is_in_body = False, True
         self._stray_bytes = 0
@@ -191,6 +191,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Goes on with the next request, or ends the connection where it was to end."""
         self._unanswered -= 1
+        self._answers.end_answer()
         if self._is_dropping and not self._is_ending:
             self.server_state.total_requests += 1
             self.flow.resume_reading()
@@ -360,6 +361,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _linger(self, seconds: float) -> None:
         """Writes no more, and drops what arrives until the client closes too or time is up."""
+        self._answers.flush()
         self._is_dropping, self._is_ending = True, False
         self.flow.is_held = False
         self.flow.resume_reading()
@@ -372,6 +374,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _close(self) -> None:
         """Closes the connection; what is still to be written has its time."""
+        self._answers.flush()
         self._expect(None)
         self._unset_keepalive_if_required()
         if not self.transport.is_closing():

@@ -10,6 +10,11 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from service.websocket.protocol import Bounds
 
+MAX_JOINED_BYTES = 64 << 10
+"""The largest part of a body that is copied behind its head; to copy a larger one takes longer than a system call."""
+
+_INFORMATIONAL = b"HTTP/1.1 1"
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -46,16 +51,56 @@ class HeldFlow(FlowControl):
 
 
 class AnswerTransport:
-    """What a task writes its answer to.
+    """What tasks write their answers to, one after another: head and body leave in one write, which is one system call.
+
+    A head waits for the first part of its body no longer than this turn of the event loop.
 
     Args:
         transport: the connection's.
+        loop: the connection's.
         close: what closing it does; the protocol knows whether its client still sends.
     """
 
-    __slots__ = ("close", "is_closing", "write")
+    __slots__ = ("_close", "_has_begun", "_head", "_loop", "_transport", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self.write = transport.write
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, close: Callable[[], None]
+    ) -> None:
         self.is_closing = transport.is_closing
-        self.close = close
+        self._transport = transport
+        self._loop = loop
+        self._close = close
+        self._head = b""
+        self._has_begun = False
+
+    def write(self, part: bytes) -> None:
+        """Writes a part of an answer; its head is the first, and may wait. What goes before a head does not."""
+        if self._head:
+            head, self._head = self._head, b""
+            if len(part) > MAX_JOINED_BYTES:
+                self._transport.write(head)
+                self._transport.write(part)
+            else:
+                self._transport.write(head + part)
+        elif self._has_begun or part.startswith(_INFORMATIONAL):
+            self._transport.write(part)
+        else:
+            self._has_begun = True
+            self._head = part
+            self._loop.call_soon(self.flush)
+
+    def end_answer(self) -> None:
+        """An answer is complete; another may begin."""
+        self.flush()
+        self._has_begun = False
+
+    def flush(self) -> None:
+        """Lets no head wait any longer."""
+        head, self._head = self._head, b""
+        if head and not self._transport.is_closing():
+            self._transport.write(head)
+
+    def close(self) -> None:
+        """Closes the connection behind what was written."""
+        self.flush()
+        self._close()

@@ -41,10 +41,20 @@ class Loop:
     def __init__(self) -> None:
         self.timers: list[Timer] = []
         self.started: list[Any] = []
+        self.soon: list[Callable[[], None]] = []
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         self.timers.append(Timer(delay_s, callback))
         return self.timers[-1]
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        """What the next turn of the loop begins with."""
+        due, self.soon = self.soon, []
+        for callback in due:
+            callback()
 
     def create_task(self, coroutine: Any, **_: Any) -> asyncio.Future[None]:
         self.started.append(coroutine.cr_frame.f_locals["self"])
@@ -63,7 +73,7 @@ class Loop:
 
 class Transport:
     def __init__(self) -> None:
-        self.written = b""
+        self.writes: list[bytes] = []
         self.unsent_bytes = 0
         self.is_closed = False
         self.is_aborted = False
@@ -75,7 +85,11 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed
-        self.written += data
+        self.writes.append(data)
+
+    @property
+    def written(self) -> bytes:
+        return b"".join(self.writes)
 
     def write_eof(self) -> None:
         self.has_ended = True

@@ -68,7 +68,7 @@ class WebSocketConnection:
         """After the handshake, with nothing written yet."""
         assert await self.receive() == {"type": "websocket.connect"}
         await self.send({"type": "websocket.accept"})
-        self.transport.written = b""
+        self.transport.writes.clear()
         return self
 
     async def awaiting(self) -> asyncio.Task[Message]:
