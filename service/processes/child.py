@@ -1,4 +1,4 @@
-"""`python -m service.processes.child FD`: a process that a supervisor starts; never run by hand."""
+"""`python -m service.processes.child FD NAME`: a process that a supervisor starts; never run by hand."""
 
 from __future__ import annotations
 

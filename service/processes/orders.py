@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +76,9 @@ def end_with_supervisor(control: socket.socket, *, within_s: float) -> None:
 
     def watch() -> None:
         control.setblocking(True)
-        while control.recv(1):
-            pass
+        with suppress(ConnectionError):  # it ended before it had read what this process said
+            while control.recv(1):
+                pass
         last_end = threading.Timer(within_s, os._exit, [1])
         last_end.daemon = True
         last_end.start()

@@ -15,8 +15,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,11 +28,19 @@ from service.processes.backoff import failures_after, restart_delay_s
 from service.processes.orders import SERVES, START_UP_FAILED_STATUS, Orders, give_orders
 from service.server import FORCED_EXIT_STATUS, listen, logging_console, say, say_taken, server_url
 from service.settings import Settings
+from service.telemetry.front_ends import ENGINE, process_name
+from service.tensors import HOST_ALIGNMENT_BYTES
 from service.transport.arena import slot_bytes
 from service.transport.memory import SharedMemory, region_bytes
 
 KILL_AFTER_S = 15.0
 """Beyond the drain, until a process that does not end is killed."""
+
+LAST_WORD_S = 1.0
+"""For what a process said just before its end to be heard."""
+
+COMMAND = (sys.executable, "-m", "service.processes.child")
+"""Starts a process; two words follow: the descriptor over which it hears its orders, and its name, which `ps` shows."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,31 +57,29 @@ def run_supervisor(settings: Settings, *, make_builder: Callable[[], BuildPlan] 
     """
     check_arena(settings)
     console = logging_console(settings.log_level)
-    memory = SharedMemory.create(settings.arena_bytes)
-    folder = Path(tempfile.mkdtemp(prefix="inferlane-"))
     try:
         listener = listen(settings.host, settings.port, is_shared=has_balanced_ports())
     except OSError as error:
         say_taken(console, settings, error)
         return 1
-    try:
+    with (
+        listener,
+        closing(SharedMemory.create(settings.arena_bytes)) as memory,
+        tempfile.TemporaryDirectory(prefix="inferlane-", ignore_cleanup_errors=True) as folder,
+    ):
         port = listener.getsockname()[1]
         orders = Orders(
             region=None,
             settings=settings.model_copy(update={"port": port}),
             arena_fd=memory.fd,
             listener_fd=None if has_balanced_ports() else listener.fileno(),
-            socket_path=folder / "engine",
+            socket_path=Path(folder, "engine"),
             url=server_url(settings.host, port),
             make_builder=make_builder,
             supervisor_pid=os.getpid(),
             restarts=0,
         )
         return asyncio.run(Supervisor(orders, console).run())
-    finally:
-        listener.close()
-        memory.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def has_balanced_ports() -> bool:
@@ -88,7 +94,7 @@ def check_arena(settings: Settings) -> None:
         SettingsInvalid: says how much is needed.
     """
     each = region_bytes(settings.arena_bytes, settings.frontends)
-    needed = 2 * slot_bytes(settings.max_body_bytes + 1)
+    needed = 2 * slot_bytes(settings.max_body_bytes + HOST_ALIGNMENT_BYTES)
     if each < needed:
         raise SettingsInvalid(
             f"INFERLANE_ARENA_BYTES is {settings.arena_bytes}, {each} for each of {settings.frontends} front ends, and "
@@ -102,7 +108,7 @@ class Child:
     """A process that runs now, or is to be started again.
 
     Attributes:
-        name: for people.
+        name: as on `/metrics`.
         orders: what it is told.
         process: that runs; None while it is waited for the next start.
         control: this side of what it hears.
@@ -122,14 +128,16 @@ class Supervisor:
     Args:
         orders: the engine's.
         console: for the last word.
+        command: starts a process; see `COMMAND`.
     """
 
-    def __init__(self, orders: Orders, console: Console) -> None:
+    def __init__(self, orders: Orders, console: Console, command: Sequence[str] = COMMAND) -> None:
         self._console = console
+        self._command = command
         self._settings = orders.settings
-        self._engine = Child("the engine", orders)
+        self._engine = Child(ENGINE, orders)
         self._front_ends = [
-            Child(f"front end {index}", replace(orders, region=index)) for index in range(orders.settings.frontends)
+            Child(process_name(index), replace(orders, region=index)) for index in range(orders.settings.frontends)
         ]
         self._signals = 0
         self._end = asyncio.Event()
@@ -156,6 +164,7 @@ class Supervisor:
         if self._signals > 1 and number == signal.SIGINT:
             for child in (self._engine, *self._front_ends):
                 _kill(child)
+            shutil.rmtree(self._engine.orders.socket_path.parent, ignore_errors=True)
             os.write(sys.stderr.fileno(), b"stopped at once; requests in progress were dropped\n")
             os._exit(FORCED_EXIT_STATUS)
         self._end.set()
@@ -165,7 +174,11 @@ class Supervisor:
         failures = 0
         while True:
             began_s = time.monotonic()
-            status = await self._run(child)
+            try:
+                status = await self._run(child)
+            except OSError as error:  # the system gives no process now, or no more files
+                _log.error("%s cannot be started: %s", child.name, error)
+                status = os.EX_OSERR
             if child is self._engine and not child.has_served:
                 self._status = 1 if status == START_UP_FAILED_STATUS else abs(status) or 1
                 self._end.set()
@@ -177,33 +190,44 @@ class Supervisor:
             child.orders = replace(child.orders, restarts=child.orders.restarts + 1)
 
     async def _run(self, child: Child) -> int:
-        """Starts a process and waits for its end."""
-        own_end, its_end = socket.socketpair()
-        orders = child.orders
-        fds = [its_end.fileno(), orders.arena_fd]
-        if orders.region is not None and orders.listener_fd is not None:
-            fds.append(orders.listener_fd)
-        child.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "service.processes.child",
-            str(its_end.fileno()),
+        """Starts a process and waits for its end; returns its status.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        child.control, its_end = socket.socketpair()
+        with its_end:
+            try:
+                process = child.process = await self._started(child, its_end.fileno())
+            except BaseException:
+                child.control.close()
+                raise
+        with suppress(OSError):  # it has ended already
+            give_orders(child.control, child.orders)  # at once: they are far smaller than what a socket holds
+        child.control.setblocking(False)
+        listening = asyncio.create_task(_hear(child, child.control))
+        try:
+            status = await process.wait()
+            await asyncio.wait({listening}, timeout=LAST_WORD_S)
+            return status
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)  # one that never read its orders breaks the line
+            if process.returncode is not None:
+                child.control.close()
+                child.process = None
+
+    async def _started(self, child: Child, control_fd: int) -> asyncio.subprocess.Process:
+        fds, listener_fd = [control_fd, child.orders.arena_fd], child.orders.listener_fd
+        if child is not self._engine and listener_fd is not None:
+            fds.append(listener_fd)
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            str(control_fd),
+            child.name,
             pass_fds=fds,
             start_new_session=True,  # the terminal's Ctrl-C is for the supervisor alone
         )
-        its_end.close()
-        child.control = own_end
-        with suppress(OSError):  # it has ended already
-            give_orders(own_end, orders)  # at once: they are far smaller than what a socket holds
-        own_end.setblocking(False)
-        listening = asyncio.create_task(_hear(child, own_end))
-        try:
-            return await child.process.wait()
-        finally:
-            listening.cancel()
-            if child.process.returncode is not None:
-                own_end.close()
-                child.process = None
 
     async def _stop(self, child: Child) -> None:
         """Lets a process finish what it has, and kills it if it does not."""

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,10 +31,10 @@ def child_pids(server: RunningServer) -> list[int]:
 
 
 def children(server: RunningServer) -> tuple[int, list[int]]:
-    """The engine and the front ends, which a supervisor starts in this order."""
-    pids = child_pids(server)
+    """The engine and the front ends, which their command lines name last."""
+    pids = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode(): pid for pid in child_pids(server)}
     assert len(pids) == 1 + FRONT_ENDS, pids
-    return pids[0], pids[1:]
+    return pids["engine"], [pids[f"front_end_{index}"] for index in range(FRONT_ENDS)]
 
 
 def kill(pid: int) -> None:
@@ -147,6 +148,7 @@ async def test_an_engine_that_is_killed_is_replaced_and_every_client_is_told_at_
 def test_an_engine_that_is_told_to_end_is_replaced(start_server: StartServer, tmp_path: Path) -> None:
     """As a person might who means to start it again: the front ends stay, so it waits for them no longer than set."""
     server = start_server(make_repository(tmp_path), frontends=FRONT_ENDS, drain_timeout_s=0.2)
+    wait_for(lambda: "is ready at" in server.log.read_text())  # the supervisor knows it by then
     engine, _ = children(server)
     os.kill(engine, signal.SIGTERM)
     wait_for(all_are_back(server, engine))
@@ -203,7 +205,16 @@ def test_all_processes_told_to_end_at_once_finish_what_was_accepted(apart: Runni
     assert apart.process.wait(30) == 0
 
 
-def test_a_second_interrupt_ends_all_at_once(apart: RunningServer) -> None:
+def test_a_second_interrupt_ends_all_at_once_and_leaves_nothing_behind(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # not in `tmp_path`: paths of sockets are short
+        monkeypatch.setenv("TMPDIR", folder)
+        interrupt_twice(start_server(make_repository(tmp_path), frontends=FRONT_ENDS))
+        assert not list(Path(folder).glob("inferlane-*"))
+
+
+def interrupt_twice(apart: RunningServer) -> None:
     host, port = apart.address.split(":")
     head = f"POST {GOOD} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=30) as connection:
