@@ -133,8 +133,6 @@ class Engine:
             await asyncio.wait_for(self._until_complete(reception), MAX_WAIT_S)
         gc.freeze()  # what start-up made stays for good: the collector need not look at it again
         say_ready(self._console, self._orders.url)
-        with suppress(OSError):  # the supervisor has gone, and soon this process
-            self._control.send(SERVES)
 
     async def _until_complete(self, reception: Reception) -> None:
         while len(reception.sessions) < self._orders.settings.frontends:  # noqa: ASYNC110 - once, at start-up
@@ -148,6 +146,8 @@ class Engine:
             self._status = START_UP_FAILED_STATUS
             self._end.set()
             return
+        with suppress(OSError):  # the supervisor has gone, and soon this process
+            self._control.send(SERVES)
         self._has_started.set()
 
     def _device_lost(self, error: DeviceError) -> None:
