@@ -7,13 +7,13 @@ itself only that it lives, and that there is no engine.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.api.errors import error_response
-from service.errors import PayloadTooLarge
+from service.errors import NotReady, PayloadTooLarge
 from service.transport.channel import Channel
 from service.transport.forward_wire import (
     Head,
@@ -34,13 +34,8 @@ MAX_BODY_BYTES = 16 << 20
 _SCOPE_KEYS = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path")
 
 
-class _Call:
-    """A call that the engine has; what comes of it waits here until the client takes it."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Queue[tuple[Part, memoryview]] = asyncio.Queue()
+_Answer: TypeAlias = "asyncio.Queue[tuple[Part, memoryview]]"
+"""What has come of an answer, until its client takes it."""
 
 
 class Forward:
@@ -53,7 +48,7 @@ class Forward:
     def __init__(self, *, overload_status: int) -> None:
         self._overload_status = overload_status
         self._channel: Channel | None = None
-        self._calls: dict[int, _Call] = {}
+        self._answers: dict[int, _Answer] = {}
         self._number = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,62 +72,47 @@ class Forward:
         part, number, content = unpack_part(payload)
         if part not in (Part.HEAD, Part.BODY, Part.LAST_BODY, Part.BROKEN):
             raise Malformed(f"a front end is sent a part {part.name}")
-        call = self._calls.get(number)
-        if call is not None:
-            call.answer.put_nowait((part, content))
+        answer = self._answers.get(number)
+        if answer is not None:
+            answer.put_nowait((part, content))
 
     def lost(self) -> None:
         """The engine is gone: no call goes on; see `Forwarding`."""
         self._channel = None
-        for call in self._calls.values():
-            call.answer.put_nowait((Part.BROKEN, memoryview(b"")))
+        for answer in self._answers.values():
+            answer.put_nowait((Part.BROKEN, memoryview(b"")))
 
     async def _forward(self, channel: Channel, scope: Scope, receive: Receive, send: Send) -> None:
         self._number += 1
-        number, call = self._number, _Call()
-        self._calls[number] = call
+        number = self._number
+        answer: _Answer = asyncio.Queue()
+        self._answers[number] = answer
         channel.send(pack_call(number, _plain(scope)))
         sending = asyncio.create_task(self._send_body(channel, number, receive))
         is_whole = False
         try:
-            is_whole = await self._pass_answer(channel, number, call, sending, (scope, receive, send))
+            head = await _head(answer, sending)
+            await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
+            await self._pass_body(channel, number, answer, send)
+            is_whole = True
+        except (PayloadTooLarge, NotReady) as error:
+            await error_response(error, self._overload_status)(scope, receive, send)
         finally:
-            sending.cancel()
-            del self._calls[number]
+            del self._answers[number]
             if not is_whole:
                 channel.send(pack_part(Part.GONE, number))
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
-    async def _pass_answer(
-        self,
-        channel: Channel,
-        number: int,
-        call: _Call,
-        sending: asyncio.Task[None],
-        connection: tuple[Scope, Receive, Send],
-    ) -> bool:
-        """Passes an answer on; whether it came whole."""
-        send = connection[2]
-        waiting = asyncio.create_task(call.answer.get())
-        await asyncio.wait({waiting, sending}, return_when=asyncio.FIRST_COMPLETED)
-        refused = sending.exception() if sending.done() and not sending.cancelled() else None
-        if isinstance(refused, PayloadTooLarge):
-            waiting.cancel()
-            await error_response(refused, self._overload_status)(*connection)
-            return False
-        part, content = await waiting
-        if part is not Part.HEAD:
-            await error_response(engine_away(), self._overload_status)(*connection)
-            return False
-        head: Head = unpack_head(content)
-        await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
+    async def _pass_body(self, channel: Channel, number: int, answer: _Answer, send: Send) -> None:
         while True:
-            part, content = await call.answer.get()
+            part, content = await answer.get()
             if part is Part.BROKEN:
                 raise ConnectionError("the engine went in the midst of an answer")  # the client must not take it whole
             is_last = part is Part.LAST_BODY
             await send({"type": "http.response.body", "body": bytes(content), "more_body": not is_last})
             if is_last:
-                return True
+                return
             channel.send(pack_taken(number, len(content)))
 
     async def _send_body(self, channel: Channel, number: int, receive: Receive) -> None:
@@ -149,11 +129,32 @@ class Forward:
             is_more = message.get("more_body", False)
             nbytes += len(body)
             if nbytes > MAX_BODY_BYTES:
+                channel.send(pack_part(Part.GONE, number))
                 raise PayloadTooLarge(
                     f"the request's body has more than {MAX_BODY_BYTES} bytes; no route but inference takes so much"
                 )
             channel.send(pack_part(Part.BODY if is_more else Part.LAST_BODY, number, body))
             await channel.drain()
+
+
+async def _head(answer: _Answer, sending: asyncio.Task[None]) -> Head:
+    """The head of an answer.
+
+    Raises:
+        PayloadTooLarge: the request's body is.
+        NotReady: the engine has gone, or has no answer.
+    """
+    waiting = asyncio.create_task(answer.get())
+    try:
+        await asyncio.wait({waiting, sending}, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+        part, content = await waiting
+    finally:
+        waiting.cancel()
+    if part is not Part.HEAD:
+        raise engine_away()
+    return unpack_head(content)
 
 
 def _plain(scope: Scope) -> dict[str, Any]:

@@ -156,6 +156,50 @@ async def test_a_body_without_end_is_refused() -> None:
         assert (await client.post("/", content=b"after")).content == b"after"
 
 
+async def test_a_body_without_end_breaks_off_an_answer_that_has_begun() -> None:
+    is_told = asyncio.Event()
+
+    async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"so ", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_told.set()
+
+    async with pair_of(hasty) as pair:
+        has_begun = asyncio.Event()
+
+        async def receive() -> Message:
+            await has_begun.wait()
+            return {"type": "http.request", "body": bytes(MAX_BODY_BYTES + 1), "more_body": True}
+
+        async def send(message: Message) -> None:
+            has_begun.set()
+
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+        with pytest.raises(ConnectionError, match="in the midst"):
+            await asyncio.wait_for(pair.forward(scope, receive, send), 10)
+        await asyncio.wait_for(is_told.wait(), 10)
+
+
+async def test_a_call_that_is_cut_off_leaves_nothing_behind() -> None:
+    is_in, is_told = asyncio.Event(), asyncio.Event()
+
+    async def hang(scope: Scope, receive: Receive, send: Send) -> None:
+        is_in.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_told.set()
+
+    async with pair_of(hang) as pair, pair.client() as client:
+        asking = asyncio.create_task(client.get("/slow"))
+        await is_in.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await asyncio.wait_for(is_told.wait(), 10)
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+
 async def test_a_client_that_goes_is_told_to_the_application() -> None:
     seen: list[Message] = []
 
