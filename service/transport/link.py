@@ -15,7 +15,7 @@ from pathlib import Path
 from service.requests import Clock
 from service.transport.channel import Channel, Forwarding
 from service.transport.mirror import Mirror
-from service.transport.objects import Hello, Known, PublishedCatalogue, Welcome, pack_object, unpack_object
+from service.transport.objects import Hello, Known, PublishedCatalogue, pack_object, unpack_object
 from service.transport.remote_recorder import SEND_INTERVAL_S, RemoteRecorder
 from service.transport.remote_requests import RemoteRequests
 from service.transport.wire import Frame, Kind, Malformed, pack_frame
@@ -128,7 +128,6 @@ class Link:
             elif kind is Kind.COUNT:
                 self._count()
             elif kind is Kind.WELCOME:
-                unpack_object(payload, Welcome)
                 self._begin()
             else:
                 raise Malformed(f"{kind.name} came from the engine")
@@ -152,7 +151,6 @@ class Link:
 
     def _begin(self) -> None:
         assert self._channel is not None, "frames come from an open channel"
-        self._failures = 0
         self._tools.requests.attach(self._channel)
         self._forwarding = self._tools.make_forwarding(self._channel)
         self._tick()
@@ -175,6 +173,7 @@ class Link:
                 if self._channel is not None:
                     self._channel.send(pack_object(Kind.KNOWN, Known(published.serial)))
                     self.has_caught_up.set()
+                    self._failures = 0
         except Exception:
             _log.exception("what the engine published cannot be served")
             if self._channel is not None:

@@ -32,11 +32,6 @@ class Hello:
     restarts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The engine takes requests of a front end from now on; nothing writes into its region any more."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
     """A model version with tensors of its own.

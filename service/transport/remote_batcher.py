@@ -63,6 +63,7 @@ class RemoteBatcher:
         Raises:
             NotReady: there is no engine.
             Overloaded: the shared memory of this front end is in use.
+            PayloadTooLarge: see `RemoteRequests.send`.
         """
         self._requests.check()
         leases: list[Lease] = []

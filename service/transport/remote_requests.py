@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from service.batching.pending import Submitted, answer, fail
-from service.errors import NotReady
+from service.errors import NotReady, PayloadTooLarge
 from service.models import ModelSpec
 from service.requests import InferenceRequest
 from service.tensors import HostArray
@@ -131,13 +131,19 @@ class RemoteRequests:
 
         Raises:
             NotReady: there is no engine.
+            PayloadTooLarge: what travels inline is more than a message takes.
         """
         channel = self._channel
         if channel is None:
             _release(leases)
             raise engine_away()
         self._number += 1
-        channel.send(pack_submit(submit._replace(number=self._number), tensors.inline))
+        try:
+            frame = pack_submit(submit._replace(number=self._number), tensors.inline)
+        except ValueError as error:
+            _release(leases)
+            raise PayloadTooLarge(f"the request's BYTES tensors are too large for a front end: {error}") from None
+        channel.send(frame)
         future: asyncio.Future[tuple[HostArray, ...]] = asyncio.get_running_loop().create_future()
         item = RemoteRequest(request, future, number=self._number, origin=origin, leases=leases)
         self._requests[self._number] = item
@@ -160,7 +166,7 @@ class RemoteRequests:
         item = self._pop(done.number)
         try:
             outputs = self._outputs(item, done.outputs, inline)
-        except Malformed:
+        except Exception:  # or it would be answered by nobody
             fail(item, engine_away())
             raise
         finally:

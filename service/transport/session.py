@@ -35,7 +35,7 @@ from service.transport.descriptors import (
     unpack_cancel,
     unpack_submit,
 )
-from service.transport.objects import Hello, Known, Records, Welcome, pack_object, unpack_object
+from service.transport.objects import Hello, Known, Records, unpack_object
 from service.transport.placing import input_specs, output_specs, place, take_up
 from service.transport.publish import Publisher
 from service.transport.wire import Frame, Kind, Malformed, pack_frame
@@ -99,11 +99,6 @@ class Session:
     def known(self) -> int:
         """See `Follower`."""
         return self._known
-
-    @property
-    def in_flight(self) -> int:
-        """Its requests that wait or run."""
-        return len(self._pending)
 
     def publish(self, frame: bytes) -> None:
         """See `Follower`."""
@@ -178,7 +173,7 @@ class Session:
             self._region = await self._tools.regions.enter(self, hello.region)
             self._counting.begin(hello)
             self._forwarding = self._tools.make_forwarding(channel)
-            channel.send(pack_object(Kind.WELCOME, Welcome()))
+            channel.send(pack_frame(Kind.WELCOME))
             self._tools.publisher.join(self)
         except Exception:
             _log.exception("a front end that asked for region %d was not let in", hello.region)

@@ -24,7 +24,7 @@ class Kind(IntEnum):
     HELLO = 1
     """Front end → engine, first of all: which region it owns."""
     WELCOME = 2
-    """Engine → front end, once nobody uses the region any more: what the front end needs to know of the server."""
+    """Engine → front end, once nothing else uses the region any more: requests are taken from now on."""
     CATALOGUE = 3
     """Engine → front end: everything that serves, and what does not and why."""
     KNOWN = 4

@@ -97,13 +97,13 @@ def test_a_place_where_nobody_can_listen(host: str, port: int | None) -> None:
 
 
 @pytest.mark.parametrize(("drain_timeout_s", "uvicorn_s"), [(0, 0), (0.2, 1), (30, 30), (30.5, 31)])
-def test_uvicorn_waits_as_long_as_the_settingssay(drain_timeout_s: float, uvicorn_s: int) -> None:
+def test_uvicorn_waits_as_long_as_the_settings_say(drain_timeout_s: float, uvicorn_s: int) -> None:
     """None would be for ever."""
     made = server_config(None, Settings(drain_timeout_s=drain_timeout_s), MANY_FILES, ByteBudget(1))
     assert made.timeout_graceful_shutdown == uvicorn_s
 
 
-def test_connections_are_bounded_as_the_settingssay() -> None:
+def test_connections_are_bounded_as_the_settings_say() -> None:
     settings = Settings(body_timeout_s=2, send_timeout_s=3, max_connections=5, overload_status=429, max_body_bytes=1024)
     budget = ByteBudget(1)
     made = server_config(None, settings, MANY_FILES, budget).http

@@ -47,12 +47,10 @@ async def test_a_region_is_welcomed_again_only_when_no_lane_uses_it(repository, 
     backend.let(2)
     await successor.serves("m")
     assert session.ended.is_set()
-    await asyncio.wait_for(asyncio.gather(successor.submit(request_of(row())), _later(backend)), 10)
+    last = successor.submit(request_of(row()))
+    backend.let()
+    await asyncio.wait_for(last, 10)
     assert other.link.is_up
-
-
-async def _later(backend):
-    backend.let(8)
 
 
 async def test_a_front_end_that_gives_up_waiting_for_its_region_is_forgotten(repository, bench):
@@ -170,6 +168,21 @@ async def test_a_task_that_cannot_be_made_here_leaves_the_other_models_alone(rep
     front_end = await bench.front_end().serves("m")
     with pytest.raises(NotReady, match="its labels are gone"):
         front_end.mirror.get("n")
+
+
+async def test_a_catalogue_that_cannot_be_followed_is_asked_for_less_and_less_often(bench, caplog):
+    front_end = bench.front_end()
+    follow = front_end.mirror.follow
+
+    async def breaks(published):
+        raise RuntimeError("no")
+
+    front_end.mirror.follow = breaks
+    await until(lambda: front_end.link._failures >= 3)
+    assert "cannot be served" in caplog.text
+    front_end.mirror.follow = follow
+    await front_end.serves("m")
+    await until(lambda: front_end.link._failures == 0)
 
 
 def test_the_engine_is_looked_for_less_and_less_often():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from service.errors import NotReady
+from service.errors import NotReady, PayloadTooLarge
 from service.telemetry.activity import Activity
 from service.transport.descriptors import Done, Moments, pack_done, unpack_submit
 from service.transport.objects import PublishedModel
@@ -99,6 +99,28 @@ async def test_an_answer_that_makes_no_sense_still_ends_its_request(bench):
         bench.answer(item.number)
     with pytest.raises(NotReady):
         item.future.result()
+    assert bench.room.held_bytes == 0
+
+
+async def test_an_answer_that_cannot_be_kept_still_ends_its_request(bench, monkeypatch):
+    def take_up(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("service.transport.remote_requests.take_up", take_up)
+    item = bench.submit()
+    with pytest.raises(MemoryError):
+        bench.answer(item.number)
+    with pytest.raises(NotReady):
+        item.future.result()
+    assert bench.room.held_bytes == 0
+
+
+async def test_a_request_that_no_message_holds_is_refused_and_keeps_no_memory(bench, monkeypatch):
+    monkeypatch.setattr("service.transport.wire.MAX_PAYLOAD_BYTES", 8)
+    with pytest.raises(PayloadTooLarge, match="at most 8 may cross"):
+        bench.submit()
+    assert not len(bench.requests)
+    assert not bench.channel.frames
     assert bench.room.held_bytes == 0
 
 
