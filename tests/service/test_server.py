@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
-import logging
 import os
 import re
 import resource
@@ -13,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,8 +42,9 @@ from service.settings import Settings
 from service.websocket.protocol import Bounds
 from tests.doubles import onnx_models
 from tests.doubles.running_server import RunningServer, StartServer, add_model, start_server, wait_for
+from tests.doubles.this_process import this_process
 
-__all__ = ["start_server"]
+__all__ = ["start_server", "this_process"]
 
 WAIT_S = 60
 MANY_FILES = 1 << 20
@@ -145,23 +144,6 @@ def test_the_process_opens_as_many_files_as_it_is_allowed_to() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     assert raised_file_limit() == hard
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-
-
-@pytest.fixture
-def this_process() -> Iterator[None]:
-    """Puts back what a server changes in the process that it runs in."""
-    root = logging.getLogger()
-    handlers, level, interval_s = root.handlers[:], root.level, sys.getswitchinterval()
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    on_signal = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in on_signal.items():
-        signal.signal(number, handler)
-    resource.setrlimit(resource.RLIMIT_NOFILE, files)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    sys.setswitchinterval(interval_s)
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("this_process")
