@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from service.telemetry.recorder import Recorder
 from service.transport import reception as reception_module
 from service.transport.wire import Kind, pack_frame
-from tests.doubles.held_repository import HeldRepository, until
+from tests.doubles.held_repository import until
 from tests.doubles.transport_bench import TransportBench
 
 
@@ -22,20 +22,13 @@ class Counts(Recorder):
 
 
 @pytest.fixture
-async def repository(tmp_path):
-    async with HeldRepository(tmp_path) as held:
-        held.add("m")
-        await held.registry.start(None)
-        yield held
-
-
-@pytest.fixture
 async def bench(repository):
     async with TransportBench(repository.registry, recorder=Counts()) as made:
         yield made
 
 
-async def test_what_front_ends_have_just_counted_is_there(bench):
+async def test_what_front_ends_have_just_counted_is_there(bench, monkeypatch):
+    monkeypatch.setattr(reception_module, "MAX_SETTLE_S", 600)
     fronts = [await bench.front_end(index).serves("m") for index in range(2)]
     recorder = bench.reception._tools.recorder
     for asked in range(1, 20):
