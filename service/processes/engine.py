@@ -107,12 +107,11 @@ class Engine:
     def _leave(self) -> None:
         """Takes the socket and its folder away, which a supervisor that was killed cannot."""
         with suppress(OSError):
-            self._orders.socket_path.unlink()
+            self._orders.socket_path.unlink(missing_ok=True)  # Python 3.13 takes it away by itself
             self._orders.socket_path.parent.rmdir()
 
     async def _serve(self, composed: Composition, reception: Reception) -> None:
-        with suppress(FileNotFoundError):  # left by an engine that was killed
-            self._orders.socket_path.unlink()
+        self._orders.socket_path.unlink(missing_ok=True)  # left by an engine that was killed
         server = await asyncio.get_running_loop().create_unix_server(reception.connect, str(self._orders.socket_path))
         telling = asyncio.create_task(self._tell_ready(reception))
         await self._end.wait()
