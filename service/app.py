@@ -6,11 +6,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -78,6 +78,9 @@ class FrontedApp(FastAPI):
         """Serves one connection, or the lifespan."""
         await self._front(scope, receive, send)
 
+
+Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+"""What begins before an application serves, and ends after."""
 
 BuildPlan = Callable[[ModelCard, VersionFolder, threading.Event], Path]
 """Builds the plan of a version that has none, and says where it is; blocking, for minutes.
@@ -227,25 +230,46 @@ def compose_server(
     )
     probing = _probing(settings, registry, recorder)
     watch = Watch(settings, registry, recorder, gpus, probing.runner)
+    parts = _Parts(registry, recorder, regions, front, probing, watch)
+    app = _application(settings, parts, _lifespan(settings, parts, on_started, on_device_lost))
+    return Composition(app, registry, recorder, loader, regions)
 
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What routes are made of, and what begins and ends with the server."""
+
+    registry: Registry
+    recorder: Recorder
+    regions: RegisteredRegions | None
+    front: InferenceFront
+    probing: Probing
+    watch: Watch
+
+
+def _lifespan(settings: Settings, parts: _Parts, on_started: OnStarted, on_device_lost: OnDeviceLost) -> Lifespan:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure_opencv()
-        watch.start()
-        starting = asyncio.create_task(_start(registry, settings.models, on_started))
-        watching = asyncio.create_task(_watch(registry, on_device_lost))
+        parts.watch.start()
+        starting = asyncio.create_task(_start(parts.registry, settings.models, on_started))
+        watching = asyncio.create_task(_watch(parts.registry, on_device_lost))
         yield
         watching.cancel()
         starting.cancel()
         with suppress(asyncio.CancelledError):
             await starting
-        await probing.stop()
-        await registry.stop()
-        watch.stop()
-        front.close()
-        if regions is not None:
-            regions.close()
+        await parts.probing.stop()
+        await parts.registry.stop()
+        parts.watch.stop()
+        parts.front.close()
+        if parts.regions is not None:
+            parts.regions.close()
 
+    return lifespan
+
+
+def _application(settings: Settings, parts: _Parts, lifespan: Lifespan) -> FastAPI:
     app = FrontedApp(
         title="Inferlane",
         version=service.__version__,
@@ -255,17 +279,17 @@ def compose_server(
         redoc_url=None,
     )
     app.include_router(docs_router(app.title, swagger_folder()))
-    _include_routes(app, settings, registry, recorder)
-    app.include_router(shared_memory_router(regions, body_timeout_s=settings.body_timeout_s))
-    _include_diagnosis(app, settings, watch, probing)
+    _include_routes(app, settings, parts.registry, parts.recorder)
+    app.include_router(shared_memory_router(parts.regions, body_timeout_s=settings.body_timeout_s))
+    _include_diagnosis(app, settings, parts.watch, parts.probing)
     install_error_handlers(app, overload_status=settings.overload_status)
-    app.put_in_front(front.before)
+    app.put_in_front(parts.front.before)
     keys = ApiKeys.from_secrets(settings.api_key, settings.admin_api_key)
     if keys.is_enabled:
-        app.put_in_front(lambda inner: ApiKeyGate(inner, keys, recorder.record_unattributed))
-    app.put_in_front(partial(PageFront, assets=load_assets(), has_report=watch.history is not None))
+        app.put_in_front(lambda inner: ApiKeyGate(inner, keys, parts.recorder.record_unattributed))
+    app.put_in_front(partial(PageFront, assets=load_assets(), has_report=parts.watch.history is not None))
     install_openapi(app, keys_enabled=keys.is_enabled)
-    return Composition(app, registry, recorder, loader, regions)
+    return app
 
 
 async def _start(registry: Registry, names: tuple[str, ...] | None, on_started: OnStarted) -> None:
